@@ -1,0 +1,69 @@
+"""The optimizer, the supervised warm-up and the RL training run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from nemotron_rl.config.base import Frozen
+
+
+class OptimizerSettings(Frozen):
+    """AdamW and its learning-rate schedule."""
+
+    lr: float = Field(1e-6, ge=0)
+    """Peak learning rate."""
+    min_lr: float = Field(0.0, ge=0)
+    """Learning rate at the end of the decay."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps of linear warm-up from 0 to `lr`."""
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    """Shape of the schedule after the warm-up."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Adam's first-moment decay."""
+    beta2: float = Field(0.95, ge=0, lt=1)
+    """Adam's second-moment decay."""
+    eps: float = Field(1e-8, gt=0)
+    """Adam's epsilon."""
+    clip_grad: float = Field(1.0, ge=0)
+    """Largest global gradient norm; 0 does not clip."""
+
+
+class MtpSettings(Frozen):
+    """Training of the multi-token-prediction head."""
+
+    enabled: bool = True
+    """Off: the head is kept as it is, synced and exported, but gets no loss."""
+    loss_scale: float = Field(0.1, ge=0)
+    """Weight of the mean MTP cross-entropy in the total loss."""
+    detach_heads: bool = True
+    """Stops MTP's gradient at the embedding, trunk and output layer, so that it does not move the policy."""
+
+
+class WarmupSettings(Frozen):
+    """A short supervised phase that makes the reward of a random-weight model learnable. Off for real models."""
+
+    steps: int = Field(0, ge=0)
+    """Optimizer steps; 0 skips the stage."""
+    batch_size: int = Field(32, ge=1)
+    """Documents per step, all ranks together."""
+    optimizer: OptimizerSettings = OptimizerSettings(lr=1e-3)
+    """Its own optimizer and schedule."""
+
+
+class TrainSettings(Frozen):
+    """The RL phase."""
+
+    steps: int = Field(10, ge=1)
+    """Rollout, update, sync: how often."""
+    prompts_per_step: int = Field(16, ge=1)
+    """Prompts per step, all ranks together; each gives `rollout.samples_per_prompt` samples."""
+    micro_batch_size: int = Field(32, ge=1)
+    """Samples per forward and backward pass on one rank."""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    """AdamW and its schedule."""
+    mtp: MtpSettings = MtpSettings()
+    """The multi-token-prediction head."""

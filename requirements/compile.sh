@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Compile the pinned, hashed requirement files from pyproject.toml: requirements/compile.sh [uv's own flags, such as --upgrade]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+uv=${UV:-.tools/bin/uv}
+compile() { # OUT, then what to include
+  local out=$1
+  shift
+  "$uv" pip compile pyproject.toml "$@" --python-version 3.12 --generate-hashes --no-emit-index-url --no-emit-find-links \
+    --custom-compile-command "requirements/compile.sh" --quiet --output-file "requirements/$out.txt"
+}
+compile gpu --extra gpu "$@"
+compile dev --extra train --group dev --constraint requirements/gpu.txt "$@"
+compile train --extra train --constraint requirements/dev.txt "$@"
+compile head --constraint requirements/dev.txt "$@"
