@@ -10,6 +10,20 @@ from pydantic import Field
 from nemotron_rl.config.base import Frozen
 
 
+class ArithmeticSettings(Frozen):
+    """Generated prompts: `a+b=` over all pairs of operands."""
+
+    max_operand: int = Field(9, ge=1, le=999)
+    """Operands are 0 to this."""
+    operators: tuple[Literal["+", "-", "*"], ...] = Field(("+",), min_length=1)
+    """Operators to use."""
+
+    @property
+    def problems(self) -> int:
+        """Number of different prompts."""
+        return len(set(self.operators)) * (self.max_operand + 1) ** 2
+
+
 class DataSettings(Frozen):
     """Prompt sets, as JSONL with `prompt` (chat messages) and `label`."""
 
@@ -23,6 +37,8 @@ class DataSettings(Frozen):
     """Held-out prompts."""
     shuffle_seed: int = Field(0, ge=0)
     """Order in which training prompts are visited."""
+    arithmetic: ArithmeticSettings = ArithmeticSettings()
+    """What generated prompts ask."""
 
 
 class RewardSettings(Frozen):

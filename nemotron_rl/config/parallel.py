@@ -1,0 +1,87 @@
+"""What Megatron allows a Nemotron-H model to be split into. Pure; the job calls it with the checkpoint's own sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nemotron_rl.config.model import ParallelSettings
+from nemotron_rl.config.nearest import divisors, nearest_number, one_of
+from nemotron_rl.config.problem import Problem, raise_problems
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule that does not hold."""
+
+    key: str
+    """The setting that is easiest to change."""
+    message: str
+    """What is wrong, and the nearest valid choice."""
+    involved: tuple[str, ...] = ()
+    """Other settings that the rule looked at."""
+
+
+def check_parallel(parallel: ParallelSettings, *, n_groups: int, n_heads: int, n_kv_heads: int, n_experts: int) -> None:
+    """Raise SettingsError when a model of these sizes cannot be split like this.
+
+    Args:
+        parallel: The split.
+        n_groups: Mamba2 groups; a tensor-parallel rank holds whole groups.
+        n_heads: Attention query heads.
+        n_kv_heads: Attention key/value heads; they are replicated when there are more ranks than heads.
+        n_experts: Routed experts, 0 for a dense model.
+    """
+    broken = broken_parallel(parallel, n_groups=n_groups, n_heads=n_heads, n_kv_heads=n_kv_heads, n_experts=n_experts)
+    values = parallel.model_dump()
+    raise_problems([Problem(rule.key, rule.message, values[rule.key.split(".")[1]]) for rule in broken])
+
+
+def broken_parallel(
+    parallel: ParallelSettings, *, n_groups: int, n_heads: int, n_kv_heads: int, n_experts: int
+) -> Iterator[Broken]:
+    """Every limit of the model that the split does not respect."""
+    tp, ep = parallel.tp, parallel.ep
+    allowed = [size for size in divisors(n_groups) if n_heads % size == 0 and _kv_fits(n_kv_heads, size)]
+    if tp not in allowed:
+        sizes = f"{n_groups} Mamba groups, {n_heads} attention heads and {n_kv_heads} key/value heads"
+        yield Broken(
+            "parallel.tp",
+            f"does not divide the model's {sizes}; use {one_of(allowed)} (nearest: {nearest_number(tp, allowed)})",
+        )
+    if n_experts == 0 and ep > 1:
+        yield Broken("parallel.ep", "the model has no experts to split; use 1")
+    elif n_experts and n_experts % ep:
+        choice = nearest_number(ep, divisors(n_experts))
+        yield Broken("parallel.ep", f"does not divide the model's {n_experts} experts; the nearest is {choice}")
+
+
+def broken_world(parallel: ParallelSettings) -> Iterator[Broken]:
+    """Whether the sizes multiply up to the world size, for any model."""
+    world = parallel.world_size
+    dense = parallel.tp * parallel.pp * parallel.cp
+    if world % dense:
+        yield Broken(
+            "parallel.world_size",
+            f"should be a multiple of tp x pp x cp = {parallel.tp} x {parallel.pp} x {parallel.cp} = {dense}; "
+            f"the nearest is {_nearest_multiple(world, dense)}",
+            ("parallel.tp", "parallel.pp", "parallel.cp"),
+        )
+    expert = parallel.ep * parallel.etp * parallel.pp
+    if world % expert:
+        allowed = [size for size in divisors(world) if world % (size * parallel.etp * parallel.pp) == 0]
+        hint = f"the nearest ep is {nearest_number(parallel.ep, allowed)}" if allowed else "use a larger world_size"
+        yield Broken(
+            "parallel.ep",
+            f"ep x etp x pp = {parallel.ep} x {parallel.etp} x {parallel.pp} = {expert} "
+            f"should divide world_size = {world}; {hint}",
+            ("parallel.world_size", "parallel.etp", "parallel.pp"),
+        )
+
+
+def _kv_fits(n_kv_heads: int, tp: int) -> bool:
+    return n_kv_heads % tp == 0 or tp % n_kv_heads == 0
+
+
+def _nearest_multiple(value: int, unit: int) -> int:
+    return max(unit, round(value / unit) * unit)

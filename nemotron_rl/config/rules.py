@@ -1,0 +1,168 @@
+"""Rules that need two settings or more. Each is a named function; add one by writing it below `@rule`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from nemotron_rl.config.fields import flat
+from nemotron_rl.config.geometry import geometry_of
+from nemotron_rl.config.nearest import divisors, nearest_number
+from nemotron_rl.config.parallel import Broken, broken_parallel, broken_world
+from nemotron_rl.config.problem import Problem, raise_problems
+from nemotron_rl.config.settings import Settings
+
+Rule = Callable[[Settings], Iterator[Broken]]
+
+RULES: dict[str, Rule] = {}
+"""Every rule by its name, in the order of this file."""
+
+
+def rule(function: Rule) -> Rule:
+    """Register a rule: a generator of what is broken, nothing when all is well."""
+    RULES[function.__name__] = function
+    return function
+
+
+def broken_rules(settings: Settings) -> list[Broken]:
+    """What is broken, over all rules."""
+    return [broken for check in RULES.values() for broken in check(settings)]
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise one SettingsError that lists every broken rule."""
+    values = flat(settings)
+    raise_problems([Problem(broken.key, broken.message, values[broken.key]) for broken in broken_rules(settings)])
+
+
+@rule
+def ranks_multiply_up_to_the_world_size(settings: Settings) -> Iterator[Broken]:
+    yield from broken_world(settings.parallel)
+
+
+@rule
+def model_can_be_split(settings: Settings) -> Iterator[Broken]:
+    geometry = geometry_of(settings.source.uri)
+    if geometry is not None:
+        yield from broken_parallel(settings.parallel, **vars(geometry))
+
+
+@rule
+def parallelism_is_supported(settings: Settings) -> Iterator[Broken]:
+    for name in ("cp", "etp"):
+        if getattr(settings.parallel, name) > 1:
+            yield Broken(f"parallel.{name}", "is not supported by the trainer yet; use 1")
+
+
+@rule
+def prompts_spread_evenly_over_data_parallel_ranks(settings: Settings) -> Iterator[Broken]:
+    parallel = settings.parallel
+    if parallel.world_size % (parallel.tp * parallel.pp * parallel.cp):
+        return  # another rule says so, and dp means nothing then
+    batches = {"train.prompts_per_step": settings.train.prompts_per_step}
+    if settings.warmup.steps:
+        batches["warmup.batch_size"] = settings.warmup.batch_size
+    for key, size in batches.items():
+        if size % parallel.dp:
+            nearest = max(1, round(size / parallel.dp)) * parallel.dp
+            yield Broken(
+                key,
+                f"should be a multiple of the {parallel.dp} data-parallel ranks; the nearest is {nearest}",
+                ("parallel.world_size", "parallel.tp", "parallel.pp", "parallel.cp"),
+            )
+
+
+@rule
+def cpu_backend_runs_fp32_and_the_reference_engine(settings: Settings) -> Iterator[Broken]:
+    if settings.model.backend != "cpu":
+        return
+    if settings.model.dtype != "fp32":
+        yield Broken("model.dtype", "the cpu backend computes in fp32; use fp32", ("model.backend",))
+    if settings.rollout.engine != "reference":
+        yield Broken("rollout.engine", "needs model.backend = cuda; on cpu use reference", ("model.backend",))
+
+
+@rule
+def layers_are_distinct(settings: Settings) -> Iterator[Broken]:
+    layers = settings.slice.layers
+    if layers is None:
+        return
+    if not layers:
+        yield Broken("slice.layers", "keeps no layer; name at least one, or null to keep all")
+    if negative := [layer for layer in layers if layer < 0]:
+        yield Broken("slice.layers", f"layer {negative[0]} is negative; layers count from 0")
+    if repeated := sorted({layer for layer in layers if layers.count(layer) > 1}):
+        yield Broken("slice.layers", f"layer {repeated[0]} is repeated; a layer can be kept once")
+
+
+@rule
+def schedules_fit_their_steps(settings: Settings) -> Iterator[Broken]:
+    for name, phase in (("train", settings.train), ("warmup", settings.warmup)):
+        optimizer = phase.optimizer
+        if optimizer.min_lr > optimizer.lr:
+            yield Broken(
+                f"{name}.optimizer.min_lr",
+                f"should not be above {name}.optimizer.lr = {optimizer.lr:g}",
+                (f"{name}.optimizer.lr",),
+            )
+        if phase.steps and optimizer.warmup_steps > phase.steps:
+            yield Broken(
+                f"{name}.optimizer.warmup_steps",
+                f"should not be above {name}.steps = {phase.steps}",
+                (f"{name}.steps",),
+            )
+
+
+@rule
+def prompt_files_come_in_pairs(settings: Settings) -> Iterator[Broken]:
+    data = settings.data
+    if data.train_file and not data.eval_file:
+        yield Broken("data.eval_file", "is needed with data.train_file: generated prompts would evaluate another task")
+    if data.eval_file and not data.train_file:
+        yield Broken("data.train_file", "is needed with data.eval_file: generated prompts would train another task")
+
+
+@rule
+def generated_prompts_leave_some_to_train_on(settings: Settings) -> Iterator[Broken]:
+    data = settings.data
+    total = data.arithmetic.problems
+    if data.eval_file is None and data.eval_prompts >= total:
+        yield Broken(
+            "data.eval_prompts",
+            f"data.arithmetic has {total} different problems; hold out at most {total - 1}",
+            ("data.arithmetic.max_operand", "data.arithmetic.operators"),
+        )
+
+
+@rule
+def ranks_spread_evenly_over_nodes(settings: Settings) -> Iterator[Broken]:
+    nodes, world = settings.cluster.nodes, settings.parallel.world_size
+    if settings.cluster.kind == "local" and nodes > 1:
+        yield Broken("cluster.nodes", "a local run has one node; use 1 or cluster.kind = slurm", ("cluster.kind",))
+    elif world % nodes:
+        yield Broken(
+            "cluster.nodes",
+            f"should divide parallel.world_size = {world}; the nearest is {nearest_number(nodes, divisors(world))}",
+            ("parallel.world_size",),
+        )
+
+
+@rule
+def every_cuda_rank_on_slurm_has_a_gpu(settings: Settings) -> Iterator[Broken]:
+    cluster = settings.cluster
+    per_node = -(-settings.parallel.world_size // cluster.nodes)
+    if settings.model.backend == "cuda" and cluster.kind == "slurm" and cluster.gpus_per_node < per_node:
+        yield Broken(
+            "cluster.gpus_per_node",
+            f"each of the {per_node} ranks of a node needs a GPU; use {per_node}",
+            ("cluster.nodes", "parallel.world_size", "model.backend", "cluster.kind"),
+        )
+
+
+@rule
+def gates_ask_for_what_is_measured(settings: Settings) -> Iterator[Broken]:
+    if settings.gates.mtp_loss_max is not None and (settings.slice.mtp == "drop" or not settings.train.mtp.enabled):
+        yield Broken(
+            "gates.mtp_loss_max",
+            "no MTP loss is measured with slice.mtp = drop or train.mtp.enabled = false; use null",
+            ("slice.mtp", "train.mtp.enabled"),
+        )

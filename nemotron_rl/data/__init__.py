@@ -1,0 +1,1 @@
+"""Prompts: their files, a generator, and the order in which they are visited."""

@@ -1,0 +1,1 @@
+"""Rewards of a response, given the label."""
