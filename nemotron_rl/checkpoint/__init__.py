@@ -1,0 +1,1 @@
+"""Hugging Face checkpoints of Nemotron-H: geometry, layout, slicing, synthesis and comparison. Imports no torch."""

@@ -1,0 +1,234 @@
+"""A checkpoint folder as it lies on disk: config, index and shards, checked against each other in both directions.
+
+Only headers are read on opening; the tensors' bytes are read one tensor at a time, in chunks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nemotron_rl.checkpoint.dtypes import NUMPY_DTYPES
+from nemotron_rl.checkpoint.safetensors_header import HeaderEntry, read_header
+from nemotron_rl.checkpoint.spelling import Pattern, read_pattern
+from nemotron_rl.errors import CheckpointError
+
+CONFIG_FILE = "config.json"
+INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
+CHUNK_BYTES = 8 << 20
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """Where a tensor's bytes are."""
+
+    name: str
+    file: str
+    """Name of the shard in the folder."""
+    dtype: str
+    """Safetensors code."""
+    shape: tuple[int, ...]
+    offset: int
+    """First byte, counted from the beginning of the file."""
+    nbytes: int
+
+    @property
+    def params(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the index and the shards say, and where they contradict each other."""
+
+    tensors: Mapping[str, TensorEntry]
+    """Every tensor that the index names and a shard holds, in the order of files and bytes."""
+    problems: tuple[str, ...]
+    """One sentence each; empty for a sound checkpoint."""
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """A sound checkpoint folder."""
+
+    path: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, TensorEntry]
+
+    @classmethod
+    def open(cls, path: Path) -> CheckpointFolder:
+        """Read the config, the index and every header, and compare them.
+
+        Raises:
+            CheckpointError: Something is missing or contradicts something else; names the files and tensors.
+        """
+        config = read_config(path)
+        layout = read_layout(path)
+        if layout.problems:
+            shown = "\n  ".join(layout.problems[:_SHOWN])
+            rest = f"\n  and {len(layout.problems) - _SHOWN} more" if len(layout.problems) > _SHOWN else ""
+            raise CheckpointError(f"the checkpoint {path} is broken:\n  {shown}{rest}")
+        return cls(path, config, layout.tensors)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """The block pattern of the config."""
+        return read_pattern(self.config, str(self.path / CONFIG_FILE))
+
+    def entry(self, name: str) -> TensorEntry:
+        """Where a tensor is.
+
+        Raises:
+            CheckpointError: There is no tensor of this name.
+        """
+        if name not in self.tensors:
+            raise CheckpointError(f"{self.path} has no tensor '{name}'")
+        return self.tensors[name]
+
+    def raw(self, name: str, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """The tensor's bytes, in order, at most `chunk_bytes` at a time.
+
+        Raises:
+            CheckpointError: No such tensor, or the file ends before the tensor does.
+        """
+        entry = self.entry(name)
+        with (self.path / entry.file).open("rb") as file:
+            file.seek(entry.offset)
+            left = entry.nbytes
+            while left:
+                chunk = file.read(min(chunk_bytes, left))
+                if not chunk:
+                    raise CheckpointError(f"{entry.file}: became shorter while '{name}' was read")
+                left -= len(chunk)
+                yield chunk
+
+    def read(self, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+        """The tensor in memory, in its own type (ml_dtypes for bf16 and fp8)."""
+        entry = self.entry(name)
+        data = bytearray().join(self.raw(name))
+        return np.frombuffer(data, dtype=NUMPY_DTYPES[entry.dtype]).reshape(entry.shape)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.json of a checkpoint folder.
+
+    Raises:
+        CheckpointError: The folder or the file is missing or is not a JSON object.
+    """
+    if not path.is_dir():
+        raise CheckpointError(f"there is no checkpoint folder {path}")
+    return read_json_object(path / CONFIG_FILE)
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON file whose top level is an object.
+
+    Raises:
+        CheckpointError: The file is missing, unreadable, or something else.
+    """
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}. A checkpoint folder must have it") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: is not valid JSON: {error!s:.200}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: must be a JSON object, not {type(value).__name__}")
+    return value
+
+
+def read_layout(path: Path) -> Layout:
+    """Index and headers of a folder, with all that is wrong between them.
+
+    Raises:
+        CheckpointError: There are no weights, or the index is not an index at all.
+    """
+    index = _read_index(path)
+    files = sorted(set(index.values())) if index is not None else [SINGLE_FILE]
+    reading = _Reading(path, index)
+    for file in files:
+        reading.add_shard(file)
+    if index is not None:
+        reading.add_unkept_promises(index)
+        reading.add_strays(set(files))
+    return Layout(reading.tensors, tuple(reading.problems))
+
+
+def _read_index(path: Path) -> dict[str, str] | None:
+    """The weight map, or None for a folder with a single file and no index."""
+    if not (path / INDEX_FILE).exists():
+        if (path / SINGLE_FILE).exists():
+            return None
+        raise CheckpointError(f"{path} has no weights: expected {INDEX_FILE} with its shards, or {SINGLE_FILE}")
+    weight_map = read_json_object(path / INDEX_FILE).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{path / INDEX_FILE}: `weight_map` must be an object that names a file for each tensor")
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or not _is_plain_name(file):
+            raise CheckpointError(
+                f"{path / INDEX_FILE}: '{name:.200}' is in the file {file!r:.200}; expected the plain name of a "
+                "safetensors file in the same folder"
+            )
+    return weight_map
+
+
+def _is_plain_name(file: str) -> bool:
+    """No separators and nothing hidden, so that it cannot leave the folder."""
+    return file.endswith(".safetensors") and not file.startswith(".") and not set(file) & set("/\\\0")
+
+
+class _Reading:
+    """Collects tensors and problems, shard by shard."""
+
+    def __init__(self, path: Path, index: Mapping[str, str] | None) -> None:
+        self.path, self.index = path, index
+        self.tensors: dict[str, TensorEntry] = {}
+        self.problems: list[str] = []
+        self._unread: set[str] = set()
+
+    def add_shard(self, file: str) -> None:
+        """Add the tensors of one shard, and what is wrong with it."""
+        if not (self.path / file).is_file():
+            self._unread.add(file)
+            self.problems.append(f"{INDEX_FILE} names {file}, which is absent")
+            return
+        try:
+            header = read_header(self.path / file)
+        except CheckpointError as error:
+            self._unread.add(file)
+            self.problems.append(str(error))
+            return
+        for entry in header.entries:
+            self._add_tensor(file, entry)
+
+    def _add_tensor(self, file: str, entry: HeaderEntry) -> None:
+        if entry.name in self.tensors:
+            self.problems.append(f"'{entry.name}' is in two shards: {self.tensors[entry.name].file} and {file}")
+        elif self.index is not None and entry.name not in self.index:
+            self.problems.append(f"'{entry.name}' is in {file}, but {INDEX_FILE} does not name it")
+        else:
+            size = entry.end - entry.start
+            self.tensors[entry.name] = TensorEntry(entry.name, file, entry.dtype, entry.shape, entry.start, size)
+
+    def add_unkept_promises(self, index: Mapping[str, str]) -> None:
+        """Tensors that are not where the index puts them; those of unreadable shards are not listed one by one."""
+        for name, file in index.items():
+            if name in self.tensors and self.tensors[name].file != file:
+                self.problems.append(f"{INDEX_FILE} puts '{name}' in {file}, but it is in {self.tensors[name].file}")
+            elif name not in self.tensors and file not in self._unread:
+                self.problems.append(f"{INDEX_FILE} puts '{name}' in {file}, which does not hold it")
+
+    def add_strays(self, named: set[str]) -> None:
+        """Shards that the index does not name."""
+        found = sorted(file.name for file in self.path.glob("model*.safetensors"))
+        self.problems += [f"{file} is a shard that {INDEX_FILE} does not name" for file in found if file not in named]

@@ -1,0 +1,69 @@
+"""A folder that appears complete or not at all: written beside its destination, then renamed once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nemotron_rl.errors import InputError
+
+
+def check_new_folder(dst: Path) -> None:
+    """Refuse a destination that cannot be written or that already holds something; writes nothing.
+
+    Raises:
+        InputError: `dst` exists and is not an empty folder, or its parent cannot be written.
+    """
+    if dst.is_symlink() or (dst.exists() and not dst.is_dir()):
+        raise InputError(f"{dst} exists and is not a folder; choose a new folder")
+    if dst.is_dir() and any(dst.iterdir()):
+        raise InputError(f"{dst} exists and is not empty; choose a new folder, or delete this one")
+    above = _nearest_existing(dst.absolute().parent)
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {dst}: {above} is not a folder that you may write to")
+
+
+@contextmanager
+def new_folder(dst: Path) -> Iterator[Path]:
+    """An empty folder to fill; it becomes `dst` when the block ends, and is removed when the block raises.
+
+    Raises:
+        InputError: `dst` cannot be written or already holds something; or the file system refuses a write (full, quota).
+    """
+    check_new_folder(dst)
+    with _writing(dst):
+        dst.absolute().parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{dst.name}.partial-", dir=dst.absolute().parent))
+    try:
+        yield partial
+        with _writing(dst):
+            partial.chmod(0o777 & ~_umask())
+            partial.rename(dst)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _writing(dst: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {dst}: {error.strerror}") from error
+
+
+def _nearest_existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it; mkdtemp ignores it and makes private folders."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
