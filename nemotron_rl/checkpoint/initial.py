@@ -1,6 +1,7 @@
 """The random values of a synthetic checkpoint: each tensor from a seed of its own, in bounded chunks.
 
-A tensor's values depend on the seed, its name and its shape, and on nothing else, so shard sizes and order do not matter.
+A tensor's values depend on the seed, its name and its shape, and on nothing else: neither shard sizes nor order
+matter.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def initial_values(spec: TensorSpec, seed: int, layers: int) -> Iterator[memoryv
     """The tensor's bytes in chunks of at most `CHUNK_ELEMENTS` elements.
 
     Linear weights are normal with variance 1/fan_in, divided by the number of `layers` where they write to the residual
-    stream, so that activations keep their size whatever the depth. dt_bias, A_log and D as in Mamba-2 (arXiv 2405.21060).
+    stream, so that activations keep their size whatever the depth. dt_bias, A_log, D: as in Mamba-2 (arXiv 2405.21060).
     """
     rng = np.random.Generator(np.random.Philox(key=_seed_of(spec.name, seed)))
     dtype = NUMPY_DTYPES[spec.dtype]

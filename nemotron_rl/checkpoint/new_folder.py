@@ -32,7 +32,7 @@ def new_folder(dst: Path) -> Iterator[Path]:
     """An empty folder to fill; it becomes `dst` when the block ends, and is removed when the block raises.
 
     Raises:
-        InputError: `dst` cannot be written or already holds something; or the file system refuses a write (full, quota).
+        InputError: `dst` cannot be written or already holds something; or the file system is full.
     """
     check_new_folder(dst)
     with _writing(dst):

@@ -95,7 +95,9 @@ def _read(file: BinaryIO, size: int, where: str) -> Header:
         _broken(where, f"truncated: {size} bytes are too few for a safetensors file")
     (length,) = struct.unpack("<Q", file.read(LENGTH_BYTES))
     if length > min(LARGEST_HEADER, size - LENGTH_BYTES):
-        _broken(where, f"its header claims {length:,} bytes, the file has {size:,}: truncated, or not a safetensors file")
+        _broken(
+            where, f"its header claims {length:,} bytes, the file has {size:,}: truncated, or not a safetensors file"
+        )
     text = file.read(length)
     if len(text) != length:
         _broken(where, "it became shorter while it was read")
@@ -140,7 +142,10 @@ def _entry(name: str, value: object, base: int, data_bytes: int, where: str) -> 
         _broken(where, f"'{name:.200}' ends at byte {end:,} of {data_bytes:,}: truncated. Download the file again")
     needed = math.prod(shape) * itemsize(dtype)
     if end - begin != needed:
-        _broken(where, f"'{name:.200}' ({dtype} {shape!r:.80}) needs {needed:,} bytes, its data_offsets span {end - begin:,}")
+        _broken(
+            where,
+            f"'{name:.200}' ({dtype} {shape!r:.80}) needs {needed:,} bytes, its data_offsets span {end - begin:,}",
+        )
     return HeaderEntry(name, dtype, tuple(shape), base + begin, base + end)
 
 

@@ -1,7 +1,7 @@
 """The block pattern of a Nemotron-H config, in whatever spelling it comes, and both spellings written out.
 
-Published configs say it as a string (`hybrid_override_pattern`), as a list (`layers_block_type`) or both; SGLang prefers
-the list and megatron-bridge reads the string, so what we write always has both.
+Published configs say it as a string (`hybrid_override_pattern`), as a list (`layers_block_type`) or both; SGLang
+prefers the list and megatron-bridge reads the string, so what we write always has both.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def read_pattern(config: Mapping[str, Any], where: str = "config.json") -> Patte
     main = _read_stack(config, STRING_KEY, LIST_KEY, where)
     if main is None:
         raise CheckpointError(
-            f"{where} says nothing about its layers: expected `{STRING_KEY}` (such as 'MEM*EM-E') or `{LIST_KEY}` (a list "
-            "of block names). Is it a Nemotron-H checkpoint?"
+            f"{where} says nothing about its layers: expected `{STRING_KEY}` (such as 'MEM*EM-E') or `{LIST_KEY}` (a "
+            "list of block names). Is it a Nemotron-H checkpoint?"
         )
     _check_count(config, main, where)
     require_attention(main, where)
@@ -60,8 +60,8 @@ def read_pattern(config: Mapping[str, Any], where: str = "config.json") -> Patte
     mtp = _read_stack(config, MTP_STRING_KEY, MTP_LIST_KEY, where)
     if not mtp:
         raise CheckpointError(
-            f"{where}: `{MTP_DEPTH_KEY}` is {depth}, but neither `{MTP_STRING_KEY}` nor `{MTP_LIST_KEY}` says which layers "
-            "the MTP head has. Add one of them (published models have '*E')."
+            f"{where}: `{MTP_DEPTH_KEY}` is {depth}, but neither `{MTP_STRING_KEY}` nor `{MTP_LIST_KEY}` says which "
+            "layers the MTP head has. Add one of them (published models have '*E')."
         )
     return Pattern(main, mtp, depth)
 
@@ -71,7 +71,11 @@ def write_pattern(config: Mapping[str, Any], pattern: Pattern) -> dict[str, Any]
     written = dict(config)
     written |= {STRING_KEY: pattern.main, LIST_KEY: block_names(pattern.main), COUNT_KEY: len(pattern.main)}
     if pattern.mtp_depth:
-        written |= {MTP_STRING_KEY: pattern.mtp, MTP_LIST_KEY: block_names(pattern.mtp), MTP_DEPTH_KEY: pattern.mtp_depth}
+        written |= {
+            MTP_STRING_KEY: pattern.mtp,
+            MTP_LIST_KEY: block_names(pattern.mtp),
+            MTP_DEPTH_KEY: pattern.mtp_depth,
+        }
         return written
     for key in (MTP_STRING_KEY, MTP_LIST_KEY):
         written.pop(key, None)
@@ -94,8 +98,8 @@ def require_attention(letters: str, where: str) -> None:
     if "*" not in letters:
         present = ", ".join(f"{letter} ({BLOCK_NAMES[letter]})" for letter in dict.fromkeys(letters)) or "none"
         raise CheckpointError(
-            f"{where}: the pattern '{letters}' has no attention layer (*). Block types present: {present}. Megatron, SGLang "
-            "and transformers take the geometry of the KV cache from the attention layers, so at least one is needed."
+            f"{where}: the pattern '{letters}' has no attention layer (*). Block types present: {present}. Megatron, "
+            "SGLang and transformers take the geometry of the KV cache from the attention layers, so at least one is needed."
         )
 
 
@@ -142,8 +146,8 @@ def _check_count(config: Mapping[str, Any], main: str, where: str) -> None:
     if count is not None and (type(count) is not int or count != len(main)):
         spelled = STRING_KEY if config.get(STRING_KEY) is not None else LIST_KEY
         raise CheckpointError(
-            f"{where}: `{COUNT_KEY}` is {count!r:.80}, but `{spelled}` has {len(main)} layers. Correct the wrong one, or "
-            f"delete `{COUNT_KEY}`."
+            f"{where}: `{COUNT_KEY}` is {count!r:.80}, but `{spelled}` has {len(main)} layers. Correct the wrong one, "
+            f"or delete `{COUNT_KEY}`."
         )
 
 
@@ -152,5 +156,7 @@ def _read_depth(config: Mapping[str, Any], where: str) -> int:
     if depth is None:
         return 0
     if type(depth) is not int or depth < 0:
-        raise CheckpointError(f"{where}: `{MTP_DEPTH_KEY}` must be a whole number of MTP steps (0 for none), not {depth!r:.80}")
+        raise CheckpointError(
+            f"{where}: `{MTP_DEPTH_KEY}` must be a whole number of MTP steps (0 for none), not {depth!r:.80}"
+        )
     return depth

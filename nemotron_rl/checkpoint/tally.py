@@ -21,9 +21,11 @@ class Sized(Protocol):
     @property
     def name(self) -> str:
         """Name in the checkpoint."""
+
     @property
     def params(self) -> int:
         """Elements."""
+
     @property
     def nbytes(self) -> int:
         """Bytes of data."""

@@ -54,8 +54,8 @@ def _row(name: str, shape: str, init: Init, *when: str, dtype: str | None = None
 
 
 # H hidden · V vocabulary · Q, K query and key width · m mamba heads · D mamba inner width · C convolution channels
-# P rows of in_proj (D + C + m) · W convolution width · I dense width · N experts · J expert width · X expert input width
-# (latent, or H) · S shared expert's width
+# P rows of in_proj (D + C + m) · W convolution width · I dense width · N experts · J expert width · X expert input
+# width (latent, or H) · S shared expert's width
 _BEFORE = (_row("backbone.embeddings.weight", "V H", "embedding"),)
 _AFTER = (_row("backbone.norm_f.weight", "H", "ones"), _row("lm_head.weight", "V H", "input", "untied"))
 _EVERY_LAYER = (_row("norm.weight", "H", "ones"),)

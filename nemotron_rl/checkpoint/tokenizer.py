@@ -88,7 +88,9 @@ class ChatTokenizer:
                 return tuple(ids)
         own = self._id_of("eos_token")
         if own is None:
-            raise CheckpointError(f"{self._folder} names no end-of-sequence token; set eos_token_id in generation_config.json")
+            raise CheckpointError(
+                f"{self._folder} names no end-of-sequence token; set eos_token_id in generation_config.json"
+            )
         return (own,)
 
     @cached_property
@@ -107,7 +109,9 @@ class ChatTokenizer:
         if isinstance(text, list):  # several templates by name
             text = next((item.get("template") for item in text if item.get("name") == "default"), None)
         if not isinstance(text, str):
-            raise CheckpointError(f"{self._folder} has no chat template: expected {CHAT_TEMPLATE_FILE} or `chat_template`")
+            raise CheckpointError(
+                f"{self._folder} has no chat template: expected {CHAT_TEMPLATE_FILE} or `chat_template`"
+            )
         return _compile(text, str(path))
 
     def _token(self, key: str) -> str | None:
@@ -135,8 +139,15 @@ def _compile(text: str, where: str) -> Template:
         raise CheckpointError(f"{where}: the chat template is broken: {error}") from error
 
 
-def _to_json(value: object, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON without HTML escapes, unlike jinja's own filter."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -33,12 +33,13 @@ CHAT_TEMPLATE = (
 )
 
 _DIGIT_WORD_OTHER = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"
+_ROLES = "system\nuser\nassistant\n" * 40
 _TEXT = """
-system user assistant You are a careful assistant. You are a helpful assistant.
+You are a careful assistant. You are a helpful assistant.
 What is the sum of the numbers? What is the product of the numbers? What is the difference between the numbers?
 Answer with the number only. Solve the problem step by step, then give the final answer. The answer is this number.
 Compute the result. How many are there in all? Think first. Which of these is the largest, and which is the smallest?
-plus minus times divided by equals modulo remainder greater less than zero one two three four five six seven eight nine ten
+plus minus times divided by equals modulo remainder greater less than zero one two three four five six seven eight nine
 Let us check: this is right, that is wrong, and therefore it holds for every whole number. If it is even, then add one.
 There was a time when people would write letters to each other, and they would wait for days before an answer came back.
 Some of them were short and some were long; all of them had something to say about work, home, food, water and weather.
@@ -54,7 +55,9 @@ def write_tokenizer(folder: Path, vocab_size: int, max_length: int) -> int:
         SettingsError: `vocab_size` has no room for 256 bytes and the special tokens.
     """
     if vocab_size < SMALLEST_VOCAB:
-        raise SettingsError(f"`vocab_size` must be at least {SMALLEST_VOCAB} (bytes and special tokens), not {vocab_size}")
+        raise SettingsError(
+            f"`vocab_size` must be at least {SMALLEST_VOCAB} (bytes and special tokens), not {vocab_size}"
+        )
     tokenizer = build_tokenizer(min(vocab_size, LARGEST_VOCAB))
     tokenizer.save(str(folder / "tokenizer.json"))
     names = {"bos_token": BOS, "eos_token": TURN_END, "pad_token": PAD}
@@ -69,7 +72,7 @@ def write_tokenizer(folder: Path, vocab_size: int, max_length: int) -> int:
     write_json(folder / "tokenizer_config.json", config)
     write_json(folder / "special_tokens_map.json", names)
     (folder / CHAT_TEMPLATE_FILE).write_text(CHAT_TEMPLATE, encoding="utf-8")
-    return tokenizer.get_vocab_size()
+    return int(tokenizer.get_vocab_size())
 
 
 def build_tokenizer(size: int) -> Tokenizer:
@@ -92,5 +95,5 @@ def build_tokenizer(size: int) -> Tokenizer:
 
 def _words(alphabet: dict[int, str]) -> Counter[str]:
     """The letters-only pieces of the text, as the pre-tokenizer would cut them, in the byte alphabet."""
-    pieces = re.findall(r" ?[A-Za-z]+", _TEXT)
+    pieces = re.findall(r" ?[A-Za-z]+", _ROLES + _TEXT)
     return Counter("".join(alphabet[byte] for byte in piece.encode()) for piece in pieces)

@@ -28,12 +28,15 @@ class Spec(Protocol):
     @property
     def name(self) -> str:
         """Name in the checkpoint."""
+
     @property
     def dtype(self) -> str:
         """Safetensors code."""
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes, outermost first."""
+
     @property
     def nbytes(self) -> int:
         """Bytes of data."""

@@ -1,0 +1,141 @@
+"""Any address of a checkpoint becomes a folder: local, `synth://`, `hf://` or `s3://`. Remote ones are fetched whole.
+
+What a fetch leaves in the cache is complete, and named by what it was made from, so it is never fetched twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
+
+from nemotron_rl.checkpoint.geometries import preset_config
+from nemotron_rl.checkpoint.initial import RECIPE
+from nemotron_rl.checkpoint.progress import Progress
+from nemotron_rl.checkpoint.synth import synthesize
+from nemotron_rl.config.nearest import nearest
+from nemotron_rl.errors import CheckpointError
+
+ACCEPTED = "a folder, file:///path, synth://PRESET, hf://org/name@revision or s3://bucket/prefix"
+_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w./-]+))?")
+_SCHEMES = ("file", "synth", "hf", "s3")
+
+
+@dataclass(frozen=True)
+class _Address:
+    scheme: str
+    rest: str
+    """What follows `scheme://`; for `file` the path."""
+
+
+def validate_uri(uri: str) -> None:
+    """Refuse an address that cannot work, before anything is started; no network is used.
+
+    Raises:
+        CheckpointError: Unknown kind of address, a malformed one, or a folder that does not exist.
+        SettingsError: Unknown preset.
+    """
+    address = _parse(uri)
+    if address.scheme == "file" and not Path(address.rest).is_dir():
+        _refuse(uri, f"the folder {address.rest} does not exist")
+    if address.scheme == "synth":
+        preset_config(address.rest)
+    if address.scheme == "hf":
+        _hub_parts(uri, address.rest)
+    if address.scheme == "s3" and not all(_s3_parts(address.rest)):
+        _refuse(uri, "an s3 address needs a bucket and a prefix")
+
+
+def open_source(
+    uri: str,
+    cache_dir: Path,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    endpoint: str | None = None,
+    region: str | None = None,
+) -> Path:
+    """The folder with the checkpoint at `uri`, fetched or made if need be. Its contents are not checked here.
+
+    Args:
+        uri: A folder, `file:///path`, `synth://PRESET`, `hf://org/name@revision` or `s3://bucket/prefix`.
+        cache_dir: Where fetched and synthetic checkpoints are kept.
+        seed: Seed of a synthetic checkpoint.
+        progress: Told about bytes fetched or made.
+        endpoint: Endpoint of an S3 service that is not AWS. The Hub's is taken from HF_ENDPOINT by its own client.
+        region: S3 region.
+
+    Raises:
+        CheckpointError: The address cannot work, or nothing could be fetched from it.
+        SettingsError: Unknown preset.
+        InputError: The cache cannot be written.
+    """
+    validate_uri(uri)
+    address = _parse(uri)
+    if address.scheme == "synth":
+        return _synthetic(address.rest, cache_dir / "synth", seed, progress)
+    if address.scheme == "hf":
+        from nemotron_rl.checkpoint.fetch_hub import fetch_hub  # its client takes over a second to import
+
+        repo, revision = _hub_parts(uri, address.rest)
+        return fetch_hub(repo, revision, cache_dir / "hf", progress)
+    if address.scheme == "s3":
+        from nemotron_rl.checkpoint.fetch_s3 import fetch_s3
+
+        bucket, prefix = _s3_parts(address.rest)
+        return fetch_s3(bucket, prefix, cache_dir / "s3", progress, endpoint, region)
+    return Path(address.rest)
+
+
+def source_name(uri: str) -> str:
+    """What provenance may say about a source: the address itself, or only the name of a local folder."""
+    address = _parse(uri)
+    return Path(address.rest).absolute().name if address.scheme == "file" else uri
+
+
+def _parse(uri: str) -> _Address:
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        if not uri:
+            _refuse(uri, "it is empty")
+        return _Address("file", uri)
+    if scheme not in _SCHEMES:
+        close = nearest(scheme, _SCHEMES)
+        _refuse(uri, f"unknown scheme '{scheme}'" + (f", did you mean '{close}'?" if close else ""))
+    if scheme == "file":
+        parts = urlsplit(uri)
+        if parts.netloc not in ("", "localhost"):
+            _refuse(uri, f"a file address has three slashes, not the host '{parts.netloc}'")
+        return _Address("file", unquote(parts.path))
+    return _Address(scheme, rest.strip("/"))
+
+
+def _hub_parts(uri: str, rest: str) -> tuple[str, str]:
+    """Repository and revision."""
+    found = _HUB.fullmatch(rest)
+    if found is None:
+        _refuse(uri, "a Hub address is hf://org/name, with @revision for anything but main")
+    return found["repo"], found["revision"] or "main"
+
+
+def _s3_parts(rest: str) -> tuple[str, str]:
+    """Bucket and prefix."""
+    bucket, _, prefix = rest.partition("/")
+    return bucket, prefix
+
+
+def _synthetic(preset: str, cache_dir: Path, seed: int, progress: Progress | None) -> Path:
+    """The synthetic checkpoint of a preset, made once per configuration, seed and recipe."""
+    made_from: list[Any] = [sorted(preset_config(preset).items()), seed, RECIPE]
+    digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:12]
+    folder = cache_dir / f"{preset}-{digest}"
+    if not folder.exists():
+        synthesize(preset, folder, seed=seed, progress=progress)
+    return folder
+
+
+def _refuse(uri: str, why: str) -> NoReturn:
+    raise CheckpointError(f"cannot use '{uri}' as a checkpoint: {why}. Accepted: {ACCEPTED}.")
