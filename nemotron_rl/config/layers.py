@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nemotron_rl.config.fields import flat, leaves, sections
-from nemotron_rl.config.nearest import nearest_key
+from nemotron_rl.config.nearest import nearest, nearest_key
 from nemotron_rl.config.parse import parse_value
 from nemotron_rl.config.problem import Problem
 from nemotron_rl.config.settings import Settings
@@ -103,7 +103,7 @@ def _unknown(path: str) -> str:
     parent, _, _ = path.rpartition(".")
     if parent in leaves():
         return f"unknown key: {parent} holds a value and has no keys of its own"
-    guess = nearest_key(path, leaves())
+    guess = nearest_key(path, leaves()) if parent else nearest(path, {*sections(), *leaves()})
     return "unknown key" + (f"; did you mean {guess}?" if guess else f"; sections are {', '.join(_top())}")
 
 

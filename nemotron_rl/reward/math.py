@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -74,10 +75,17 @@ class MathReward:
         return worker
 
     def _read(self, worker: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-        """The worker's next line, or None when it does not come in time. The worker writes whole short lines."""
+        """The worker's next line, or None when it does not come in time or the worker has ended."""
         assert worker.stdout is not None
-        ready, _, _ = select.select([worker.stdout], [], [], timeout_s)
-        return os.read(worker.stdout.fileno(), 4096) or None if ready else None
+        deadline = time.monotonic() + timeout_s
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([worker.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            chunk = os.read(worker.stdout.fileno(), 4096) if ready else b""
+            if not chunk:
+                return None
+            line += chunk
+        return line
 
     def _end(self, worker: subprocess.Popen[bytes]) -> None:
         self._worker = None

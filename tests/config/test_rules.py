@@ -1,0 +1,103 @@
+"""Claims about rules that involve two settings or more."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nemotron_rl.config.geometry import geometry_of
+from nemotron_rl.config.load import load_settings
+from nemotron_rl.config.model import ParallelSettings
+from nemotron_rl.config.nearest import nearest_key
+from nemotron_rl.config.parallel import broken_parallel, check_parallel
+from nemotron_rl.config.rules import RULES, check_settings
+from nemotron_rl.config.settings import Settings
+from nemotron_rl.errors import SettingsError
+
+CUDA = {"model.backend": "cuda", "rollout.engine": "sglang"}
+SLURM = {"cluster.kind": "slurm"}
+BROKEN = {
+    "ranks_multiply_up_to_the_world_size": ({"parallel.world_size": 3, "parallel.tp": 2}, "the nearest is 4"),
+    "model_can_be_split": ({"parallel.world_size": 3, "parallel.tp": 3}, "use 1, 2 or 4 (nearest: 2)"),
+    "parallelism_is_supported": ({"parallel.world_size": 2, "parallel.cp": 2}, "not supported by the trainer yet"),
+    "prompts_spread_evenly_over_data_parallel_ranks": (
+        {"parallel.world_size": 2, "train.prompts_per_step": 7},
+        "multiple of the 2 data-parallel ranks; the nearest is 8",
+    ),
+    "cpu_backend_runs_fp32_and_the_reference_engine": ({"rollout.engine": "sglang"}, "needs model.backend = cuda"),
+    "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
+    "schedules_fit_their_steps": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
+    "prompt_files_come_in_pairs": ({"data.train_file": "a.jsonl"}, "is needed with data.train_file"),
+    "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 100}, "hold out at most 99"),
+    "ranks_spread_evenly_over_nodes": (
+        {"parallel.world_size": 4, "cluster.nodes": 3, "cluster.kind": "slurm"},
+        "should divide parallel.world_size = 4; the nearest is 2",
+    ),
+    "every_cuda_rank_on_slurm_has_a_gpu": (CUDA | SLURM, "each of the 1 ranks of a node needs a GPU"),
+    "gates_ask_for_what_is_measured": ({"gates.mtp_loss_max": 1.0, "slice.mtp": "drop"}, "no MTP loss is measured"),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_can_break_and_says_what_to_do(rule):
+    overrides, expected = BROKEN[rule]
+    with pytest.raises(SettingsError) as caught:
+        load_settings("tiny", overrides=overrides, environ={})
+    assert expected in str(caught.value)
+
+
+def test_valid_settings_break_no_rule():
+    check_settings(load_settings("tiny", environ={}))
+
+
+def test_check_settings_names_the_key_and_value():
+    with pytest.raises(SettingsError, match=r"parallel\.cp = 2"):
+        check_settings(Settings(run_id="x", parallel=ParallelSettings(world_size=2, cp=2)))
+
+
+@given(st.integers(1, 20), st.sampled_from([4, 8]), st.sampled_from([4, 32, 40]), st.sampled_from([1, 2, 8]))
+def test_tp_is_accepted_exactly_when_everything_divides(tp, n_groups, n_heads, n_kv_heads):
+    parallel = ParallelSettings(world_size=tp, tp=tp)
+    sizes = {"n_groups": n_groups, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "n_experts": 8}
+    fits = n_groups % tp == 0 and n_heads % tp == 0 and (n_kv_heads % tp == 0 or tp % n_kv_heads == 0)
+    assert fits == (not list(broken_parallel(parallel, **sizes)))
+
+
+@given(st.integers(1, 16), st.integers(1, 20), st.integers(0, 20))
+def test_the_nearest_choice_that_a_message_offers_is_accepted(ep, world, experts):
+    sizes = {"n_groups": 8, "n_heads": 8, "n_kv_heads": 8, "n_experts": experts}
+    for broken in broken_parallel(ParallelSettings(world_size=world, ep=ep), **sizes):
+        choice = int(broken.message.rsplit(" ", 1)[-1])
+        assert not list(broken_parallel(ParallelSettings(world_size=world, ep=choice), **sizes))
+
+
+def test_a_dense_model_has_no_experts_to_split():
+    with pytest.raises(SettingsError, match="no experts"):
+        check_parallel(ParallelSettings(world_size=2, ep=2), n_groups=8, n_heads=8, n_kv_heads=8, n_experts=0)
+
+
+def test_geometry_knows_official_models_and_no_others():
+    sources = ["synth://ultra-550b-a55b", "hf://nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16@main"]
+    assert all(geometry_of(uri) == geometry_of(sources[0]) is not None for uri in sources)
+    assert geometry_of("hf://someone/else") is None and geometry_of("synth://nope") is None and geometry_of("/a") is None
+
+
+def test_the_nearest_key_prefers_the_last_name():
+    keys = ["train.optimizer.lr", "warmup.optimizer.lr", "train.steps"]
+    assert nearest_key("train.lr", keys) == "train.optimizer.lr"
+    assert nearest_key("warmup.lr", keys) == "warmup.optimizer.lr"
+    assert nearest_key("train.stepps", keys) == "train.steps"
+    assert nearest_key("zzz", keys) is None
+
+
+def test_every_combination_of_small_splits_is_judged_without_failing():
+    for world, tp, pp, ep in product(range(1, 5), repeat=4):
+        settings = Settings(run_id="x", parallel=ParallelSettings(world_size=world, tp=tp, pp=pp, ep=ep))
+        try:
+            check_settings(settings)
+        except SettingsError:
+            continue
+        assert world % (tp * pp) == 0 and world % (ep * pp) == 0
