@@ -38,7 +38,12 @@ def test_each_source_overrides_the_weaker_ones(tmp_path):
         load("tiny", config_file=file, environ=environ),
         load("tiny", config_file=file, environ=environ, overrides=["train.optimizer.lr=4.0"]),
     ]
-    assert [loaded.settings.train.optimizer.lr for loaded in read] == [read[0].settings.train.optimizer.lr, 2.0, 3.0, 4.0]
+    assert [loaded.settings.train.optimizer.lr for loaded in read] == [
+        read[0].settings.train.optimizer.lr,
+        2.0,
+        3.0,
+        4.0,
+    ]
     assert [loaded.origins[LR].split()[0] for loaded in read] == ["preset", "file", "environment", "--set"]
     assert read[-1].settings.train.steps == 7
 

@@ -82,7 +82,9 @@ def test_a_dense_model_has_no_experts_to_split():
 def test_geometry_knows_official_models_and_no_others():
     sources = ["synth://ultra-550b-a55b", "hf://nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16@main"]
     assert all(geometry_of(uri) == geometry_of(sources[0]) is not None for uri in sources)
-    assert geometry_of("hf://someone/else") is None and geometry_of("synth://nope") is None and geometry_of("/a") is None
+    assert (
+        geometry_of("hf://someone/else") is None and geometry_of("synth://nope") is None and geometry_of("/a") is None
+    )
 
 
 def test_the_nearest_key_prefers_the_last_name():

@@ -45,7 +45,10 @@ def test_both_published_shapes_are_read(tmp_path):
         ('{"prompt": [{"role": "user"}], "label": "7"}', "`prompt[0]` should have a text `content`, got nothing"),
         ('{"prompt": [{"role": "usr", "content": "q"}], "label": "7"}', "has the role 'usr'"),
         ('{"prompt": [{"role": "user", "content": "q"}], "label": 7}', "the label should be text, got a number"),
-        ('{"prompt": [{"role": "user", "content": "q"}], "reward_model": "x"}', "the label should be text, got nothing"),
+        (
+            '{"prompt": [{"role": "user", "content": "q"}], "reward_model": "x"}',
+            "the label should be text, got nothing",
+        ),
     ],
 )
 def test_a_broken_line_is_named_by_its_number(tmp_path, line, expected):
@@ -73,7 +76,11 @@ def test_unreadable_files_are_explained(tmp_path):
             load_prompts(tmp_path / f"{name}.jsonl")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
 def test_any_json_is_a_prompt_or_an_explained_error(value):
     with pytest.raises(ValueError, match=r"expected|has no|should"):
         parse_prompt(json.dumps(value), 0)

@@ -1,0 +1,1 @@
+"""Gates: what a run must keep to be called sound."""
