@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def test_reading_while_the_log_grows_gives_exactly_the_log(parts: list[str], cut
     got, offset = [], 0
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        for start, end in zip(edges, edges[1:], strict=False):  # a cut may split a character
+        for start, end in itertools.pairwise(edges):  # a cut may split a character
             with log.open("ab") as out:
                 out.write(whole[start:end])
             while (read := read_lines(log, offset, chunk=chunk))[0]:

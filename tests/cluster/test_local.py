@@ -20,6 +20,7 @@ from nemotron_rl.errors import InputError, JobError
 
 MakeSpec = Callable[..., JobSpec]
 LeftOver = Callable[[], list[str]]
+pytestmark = pytest.mark.usefixtures("left_over")
 
 
 def end(cluster: LocalCluster, handle: JobHandle) -> JobStatus:
@@ -37,9 +38,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_job_runs_in_its_folder_with_its_environment(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_a_job_runs_in_its_folder_with_its_environment(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job(
         "import os; print(os.getcwd(), os.environ['COLOUR'], os.environ['OMP_NUM_THREADS'])", env={"COLOUR": "red"}
     )
@@ -48,7 +47,7 @@ def test_a_job_runs_in_its_folder_with_its_environment(
     assert cluster.logs(handle, 0)[0] == f"{spec.work_dir} red 1\n"
 
 
-def test_a_completed_job_is_not_run_again(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_a_completed_job_is_not_run_again(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job("open('runs', 'a').write('x')")
     first = cluster.submit(spec)
     end(cluster, first)
@@ -56,9 +55,7 @@ def test_a_completed_job_is_not_run_again(cluster: LocalCluster, job: MakeSpec, 
     assert (spec.work_dir / "runs").read_text() == "x"
 
 
-def test_a_failed_job_is_started_again_with_a_log_of_its_own(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_a_failed_job_is_started_again_with_a_log_of_its_own(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job("import os, sys; print('here'); sys.exit(0 if os.path.exists('again') else os.mkdir('again') or 3)")
     first = cluster.submit(spec)
     assert end(cluster, first) == JobStatus(JobState.FAILED, 3)
@@ -68,7 +65,7 @@ def test_a_failed_job_is_started_again_with_a_log_of_its_own(
     assert cluster.poll(first).state is JobState.FAILED
 
 
-def test_simultaneous_submissions_start_one_job(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_simultaneous_submissions_start_one_job(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job("open('runs', 'a').write('x'); import time; time.sleep(0.5)")
     with ThreadPoolExecutor(4) as pool:
         handles = list(pool.map(lambda _: cluster.submit(spec), range(4)))
@@ -89,9 +86,7 @@ time.sleep(60)
 """
 
 
-def test_a_job_survives_the_kill_of_its_submitter_and_is_found_again(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_a_job_survives_the_kill_of_its_submitter_and_is_found_again(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job("import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)\nprint('done')")
     submitter = subprocess.Popen(
         (sys.executable, "-c", _SUBMITTER, str(spec.work_dir), spec.argv[1]),
@@ -128,12 +123,12 @@ def test_cancelling_leaves_no_process_of_any_session(cluster: LocalCluster, job:
     cluster.cancel(handle)  # harmless
 
 
-def test_what_a_job_leaves_running_ends_with_it(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_what_a_job_leaves_running_ends_with_it(cluster: LocalCluster, job: MakeSpec) -> None:
     program = "import subprocess; subprocess.Popen(('sleep', '60'), start_new_session=True)"
     assert end(cluster, cluster.submit(job(program))).state is JobState.COMPLETED
 
 
-def test_a_job_is_ended_at_its_time_limit(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_a_job_is_ended_at_its_time_limit(cluster: LocalCluster, job: MakeSpec) -> None:
     handle = cluster.submit(job("import time; time.sleep(60)", time_limit_minutes=0.5 / 60))
     status = end(cluster, handle)
     assert status.state is JobState.TIMEOUT
@@ -157,19 +152,17 @@ def test_a_killed_supervisor_is_a_failure_and_its_job_does_not_run_beside_the_ne
     assert end(cluster, second).state is JobState.COMPLETED
 
 
-def test_a_job_killed_by_a_signal_says_which(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_a_job_killed_by_a_signal_says_which(cluster: LocalCluster, job: MakeSpec) -> None:
     assert end(cluster, cluster.submit(job("import os; os.kill(os.getpid(), 9)"))).exit_code == 137
 
 
-def test_a_program_that_is_missing_fails_with_its_name(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_a_program_that_is_missing_fails_with_its_name(cluster: LocalCluster, job: MakeSpec) -> None:
     status = end(cluster, cluster.submit(job("", argv=("no-such-program",))))
     assert (status.state, status.exit_code) == (JobState.FAILED, 127)
     assert "no-such-program" in status.reason
 
 
-def test_one_folder_holds_one_running_job(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_one_folder_holds_one_running_job(cluster: LocalCluster, job: MakeSpec) -> None:
     handle = cluster.submit(job("import time; time.sleep(60)"))
     with pytest.raises(JobError, match="in use by the running job job-a"):
         cluster.submit(job("", key="job-b"))

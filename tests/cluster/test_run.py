@@ -14,12 +14,11 @@ from nemotron_rl.errors import DataError, InputError, JobError
 
 MakeSpec = Callable[..., JobSpec]
 LeftOver = Callable[[], list[str]]
+pytestmark = pytest.mark.usefixtures("left_over")
 _POLL = 0.05
 
 
-def test_every_line_arrives_once_and_the_last_state_is_seen(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_every_line_arrives_once_and_the_last_state_is_seen(cluster: LocalCluster, job: MakeSpec) -> None:
     lines: list[str] = []
     states: list[JobStatus] = []
     spec = job("print('one'); print(); print('three', end='')")
@@ -28,9 +27,7 @@ def test_every_line_arrives_once_and_the_last_state_is_seen(
     assert states[-1] == JobStatus(JobState.COMPLETED, 0)
 
 
-def test_a_failure_shows_its_exception_and_where_the_log_is(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_a_failure_shows_its_exception_and_where_the_log_is(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job("def f():\n    raise KeyError('weights')\nf()")
     with pytest.raises(JobError) as caught:
         run_job(cluster, spec, poll_seconds=_POLL)
@@ -50,9 +47,7 @@ with report_failure(Path.cwd()):
 """
 
 
-def test_a_users_mistake_found_inside_a_job_is_raised_as_such(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_a_users_mistake_found_inside_a_job_is_raised_as_such(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job(_REPORTING)
     with pytest.raises(DataError, match="line 3") as caught:
         run_job(cluster, spec, poll_seconds=_POLL)
@@ -82,7 +77,7 @@ def test_whatever_stops_the_follower_ends_the_job_first(
     assert handle is not None and cluster.poll(handle).state is JobState.CANCELLED
 
 
-def test_a_refused_job_is_not_cancelled_in_its_place(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_a_refused_job_is_not_cancelled_in_its_place(cluster: LocalCluster, job: MakeSpec) -> None:
     running = cluster.submit(job("import time; time.sleep(60)"))
     with pytest.raises(InputError):
         run_job(cluster, job("", distributed=True, ranks=2, nodes=2), poll_seconds=_POLL)
@@ -92,15 +87,13 @@ def test_a_refused_job_is_not_cancelled_in_its_place(cluster: LocalCluster, job:
         pass
 
 
-def test_a_time_limit_is_named(cluster: LocalCluster, job: MakeSpec, left_over: LeftOver) -> None:
+def test_a_time_limit_is_named(cluster: LocalCluster, job: MakeSpec) -> None:
     spec = job("import time; time.sleep(60)", time_limit_minutes=0.3 / 60)
     with pytest.raises(JobError, match="timed out"):
         run_job(cluster, spec, poll_seconds=_POLL)
 
 
-def test_two_ranks_meet_and_the_failing_one_is_quoted(
-    cluster: LocalCluster, job: MakeSpec, left_over: LeftOver
-) -> None:
+def test_two_ranks_meet_and_the_failing_one_is_quoted(cluster: LocalCluster, job: MakeSpec) -> None:
     program = """
         import os, torch.distributed as dist
         dist.init_process_group("gloo")
