@@ -1,0 +1,21 @@
+"""Replacements in megatron that every backend needs: faults of the pinned versions, not of the machine."""
+
+from __future__ import annotations
+
+from nemotron_rl.megatron.backend.replacement import Replacement, apply
+
+
+def replace_megatron_parts() -> None:
+    """Put them in place."""
+    from nemotron_rl.megatron.mtp_loss import process_mtp_loss
+
+    apply(
+        [
+            Replacement(
+                "megatron.core.models.hybrid.hybrid_model",
+                "process_mtp_loss",
+                process_mtp_loss,
+                "megatron-core 0.19.2 normalizes the MTP loss by token counts of one micro-batch on one rank",
+            )
+        ]
+    )

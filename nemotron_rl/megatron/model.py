@@ -1,0 +1,149 @@
+"""Builds the HybridModel of a checkpoint's config through megatron-bridge, wrapped in megatron's DDP, and loads it.
+
+A start folder is either a Hugging Face checkpoint or the result of `convert` (config, tokenizer, `torch_dist/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from megatron.bridge import AutoBridge
+from megatron.core.distributed import DistributedDataParallelConfig
+from torch import nn
+from transformers import AutoConfig
+
+from nemotron_rl.config.model import ModelSettings, ParallelSettings
+from nemotron_rl.config.training import MtpSettings
+from nemotron_rl.megatron import torch_dist
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class MegatronModel:
+    """A model and what is needed to name its weights."""
+
+    bridge: AutoBridge
+    """Names and layouts, both ways."""
+    config: Any
+    """The provider, which is also the model's TransformerConfig."""
+    chunks: Sequence[nn.Module]
+    """Model chunks of this rank, wrapped in DDP when they are to be trained."""
+
+    @property
+    def mtp_depths(self) -> int:
+        """Number of MTP predictions per position; 0 without a head."""
+        return int(self.config.mtp_num_layers or 0)
+
+    def unwrapped(self) -> list[Any]:
+        """The chunks without DDP."""
+        return [getattr(chunk, "module", chunk) for chunk in self.chunks]
+
+
+def build_model(
+    start: Path,
+    model: ModelSettings,
+    parallel: ParallelSettings,
+    *,
+    mtp: MtpSettings | None = None,
+    trainable: bool = True,
+) -> MegatronModel:
+    """The model of `start` with its weights. Process groups must exist.
+
+    Without `mtp` the head is built, loaded and exported, but never trained.
+    """
+    bridge = AutoBridge.from_hf_config(AutoConfig.from_pretrained(start))
+    converted = torch_dist.is_converted(start)
+    provider = bridge.to_megatron_provider(load_weights=not converted, hf_path=None if converted else start)
+    _configure(provider, model, parallel, mtp)
+    provider.finalize()
+    chunks = provider.provide_distributed_model(
+        wrap_with_ddp=trainable,
+        ddp_config=_ddp_config() if trainable else None,
+        use_cpu_initialization=model.backend == "cpu",
+        fp16=False,
+        bf16=model.dtype == "bf16",
+        mixed_precision_wrapper=None if model.dtype == "fp32" else _float16_module(),
+    )
+    built = MegatronModel(bridge, provider, chunks)
+    if converted:
+        torch_dist.load(start, built.unwrapped())
+    return built
+
+
+def _configure(provider: Any, model: ModelSettings, parallel: ParallelSettings, mtp: MtpSettings | None) -> None:
+    settings: dict[str, Any] = {
+        "tensor_model_parallel_size": parallel.tp,
+        "pipeline_model_parallel_size": parallel.pp,
+        "context_parallel_size": parallel.cp,
+        "expert_model_parallel_size": parallel.ep,
+        "expert_tensor_parallel_size": parallel.etp,
+        "sequence_parallel": parallel.tp > 1,
+        "params_dtype": _DTYPES[model.dtype],
+        "pipeline_dtype": _DTYPES[model.dtype],
+        "autocast_dtype": _DTYPES[model.dtype],
+        "bf16": model.dtype == "bf16",
+        "fp16": False,
+        "calculate_per_token_loss": True,  # one global divisor, whatever the micro-batches
+        "variable_seq_lengths": True,
+        # RL moves the router by the policy's gradient alone, and the expert bias is part of the checkpoint.
+        "moe_aux_loss_coeff": 0.0,
+        "moe_router_load_balancing_type": "none",
+        "moe_router_enable_expert_bias": True,
+        "moe_router_bias_update_rate": 0.0,
+        # megatron-core 0.19.2 raises in training for latent MoE with overlap.
+        "moe_shared_expert_overlap": False,
+        "mtp_detach_heads": mtp.detach_heads if mtp else True,
+    }
+    if model.backend == "cpu":
+        settings |= _cpu_settings()
+    for name, value in settings.items():
+        if not hasattr(provider, name):
+            raise AttributeError(f"megatron-bridge's provider has no setting {name!r} any more")
+        setattr(provider, name, value)
+    provider.register_pre_wrap_hook(_separate_experts)
+
+
+def _cpu_settings() -> dict[str, Any]:
+    """No fused kernels, and local modules in the stack."""
+    from nemotron_rl.megatron.modules.stack import cpu_stack_spec
+
+    fused = (
+        "moe_grouped_gemm",
+        "moe_permute_fusion",
+        "gradient_accumulation_fusion",
+        "cross_entropy_loss_fusion",
+        "masked_softmax_fusion",
+        "bias_dropout_fusion",
+        "persist_layer_norm",
+        "apply_rope_fusion",
+    )
+    return dict.fromkeys(fused, False) | {"hybrid_stack_spec": cpu_stack_spec, "use_cpu_initialization": True}
+
+
+def _separate_experts(models: list[Any]) -> list[Any]:
+    """Treat experts as expert-parallel at EP 1 too, as megatron does at every other size.
+
+    Otherwise the optimizer has one part there and two elsewhere, and their checkpoints do not load into each other.
+    """
+    for model in models:
+        for name, parameter in model.named_parameters():
+            if ".experts." in name:
+                parameter.allreduce = False
+    return models
+
+
+def _ddp_config() -> DistributedDataParallelConfig:
+    return DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=False
+    )
+
+
+def _float16_module() -> Any:
+    from megatron.core.transformer.module import Float16Module
+
+    return Float16Module

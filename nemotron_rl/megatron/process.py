@@ -1,0 +1,85 @@
+"""One rank of a trainer: its process group, model-parallel groups and random state."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+
+from nemotron_rl.config.model import ModelSettings, ParallelSettings
+from nemotron_rl.errors import InputError
+
+
+@contextlib.contextmanager
+def model_parallel(model: ModelSettings, parallel: ParallelSettings, seed: int) -> Iterator[None]:
+    """Join the process group that torchrun describes, split it, and leave it in the end.
+
+    Raises:
+        InputError: when torchrun started another number of ranks than the settings say.
+    """
+    torch.set_num_threads(model.threads)
+    if model.backend == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("gloo" if model.backend == "cpu" else "nccl")
+    try:
+        if dist.get_world_size() != parallel.world_size:
+            raise InputError(f"parallel.world_size is {parallel.world_size}, but {dist.get_world_size()} ranks run")
+        parallel_state.initialize_model_parallel(
+            parallel.tp,
+            parallel.pp,
+            context_parallel_size=parallel.cp,
+            expert_model_parallel_size=parallel.ep,
+            expert_tensor_parallel_size=parallel.etp,
+        )
+        model_parallel_cuda_manual_seed(seed)
+        yield
+    finally:
+        parallel_state.destroy_model_parallel()
+        dist.destroy_process_group()
+
+
+def is_first_rank() -> bool:
+    """Whether this rank writes what is written once."""
+    return dist.get_rank() == 0
+
+
+def dp_rank() -> int:
+    """This rank's place among data-parallel replicas."""
+    rank: int = parallel_state.get_data_parallel_rank()
+    return rank
+
+
+def dp_size() -> int:
+    """Number of data-parallel replicas."""
+    size: int = parallel_state.get_data_parallel_world_size()
+    return size
+
+
+def is_pipeline_last() -> bool:
+    """Whether this rank computes logits and losses."""
+    last: bool = parallel_state.is_pipeline_last_stage()
+    return last
+
+
+def sum_over_dp(values: torch.Tensor) -> torch.Tensor:
+    """The sum of `values` over data-parallel replicas, on each of them; in place, and returned."""
+    dist.all_reduce(values, group=parallel_state.get_data_parallel_group())
+    return values
+
+
+def from_pipeline_last(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` of the last pipeline stage, on every stage; shape and dtype must be known to all. In place."""
+    if parallel_state.get_pipeline_model_parallel_world_size() > 1:
+        source = parallel_state.get_pipeline_model_parallel_last_rank()
+        dist.broadcast(tensor, src=source, group=parallel_state.get_pipeline_model_parallel_group())
+    return tensor
+
+
+def device() -> torch.device:
+    """Where this rank's collectives want their tensors."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

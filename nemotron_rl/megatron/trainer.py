@@ -1,0 +1,171 @@
+"""The trainer: log-probs, updates and exported weights of one model. It does not know where samples come from.
+
+B samples of this data-parallel rank · L tokens
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.distributed import finalize_model_grads
+from torch import Tensor
+
+from nemotron_rl.config.training import MtpSettings, OptimizerSettings
+from nemotron_rl.errors import NemotronRLError
+from nemotron_rl.megatron import passes, process
+from nemotron_rl.megatron.logprobs import token_logprobs
+from nemotron_rl.megatron.model import MegatronModel
+from nemotron_rl.megatron.mtp_loss import CONTEXT, MtpContext, mtp_targets
+from nemotron_rl.megatron.optimizer import build_optimizer, build_schedule, learning_rate
+from nemotron_rl.megatron.reference import ReferenceWeights
+from nemotron_rl.megatron.weights import exported_weights
+from nemotron_rl.rl.batch import Batch
+from nemotron_rl.rl.losses import LossTerms
+
+TokenLoss = Callable[[Tensor, Batch], LossTerms]
+"""(logprob_BL with gradient, micro-batch) -> loss terms."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update reports, equal on all ranks."""
+
+    loss: float
+    """Weighted loss per response token, without MTP."""
+    grad_norm: float
+    """Global L2 norm before clipping, MTP's part included."""
+    lr: float
+    """Learning rate of the step."""
+    means: dict[str, float]
+    """Means over response tokens of the loss terms' values."""
+    mtp_loss: float | None
+    """Mean MTP cross-entropy in nats over all depths; None when no token was a target."""
+
+
+class Trainer:
+    """A model, its optimizer and schedule."""
+
+    def __init__(
+        self,
+        model: MegatronModel,
+        optimizer: OptimizerSettings,
+        *,
+        steps: int,
+        micro_batch_size: int,
+        mtp: MtpSettings,
+        temperature: float = 1.0,
+        keep_reference: bool = False,
+    ) -> None:
+        self._model = model
+        self._micro_batch_size, self._temperature = micro_batch_size, temperature
+        self._mtp = mtp if mtp.enabled and model.mtp_depths else None
+        self._optimizer = build_optimizer(optimizer, model.chunks, bf16=model.config.bf16)
+        self._schedule = build_schedule(optimizer, self._optimizer, steps)
+        self._reference = ReferenceWeights(model) if keep_reference else None
+        model.config.finalize_model_grads_func = finalize_model_grads
+
+    def logprobs(self, batch: Batch) -> Tensor:
+        """Log-probs of the batch's tokens now, fp32 [B, L], 0 outside the response; on every rank."""
+        micro_batches = list(batch.micro_batches(self._micro_batch_size))
+        parts = passes.forward(self._model, micro_batches, self._read_logprobs)
+        logprob_BL = torch.cat(parts).cpu() if parts else torch.zeros_like(batch.mask_BL)
+        return process.from_pipeline_last(logprob_BL)
+
+    def reference_logprobs(self, batch: Batch) -> Tensor:
+        """The same of the model that training started from.
+
+        Raises:
+            RuntimeError: when the trainer was built without `keep_reference`.
+        """
+        if self._reference is None:
+            raise RuntimeError("no reference weights are kept; build the trainer with keep_reference=True")
+        with self._reference.in_place():
+            return self.logprobs(batch)
+
+    def update(self, batch: Batch, loss: TokenLoss) -> Update:
+        """One optimizer step on all data-parallel ranks' batches.
+
+        Raises:
+            NemotronRLError: when the gradient is not finite; the weights are then as before.
+        """
+        tokens, *mtp_targets_per_depth = self._global_counts(batch)
+        mtp = self._mtp_context(tokens, mtp_targets_per_depth)
+        setattr(self._model.config, CONTEXT, mtp)
+        for chunk in self._model.chunks:
+            chunk.zero_grad_buffer()  # type: ignore[operator]
+        self._optimizer.zero_grad()
+        lr = learning_rate(self._optimizer)
+        micro_batches = list(batch.micro_batches(self._micro_batch_size))
+        reported = passes.forward_backward(self._model, micro_batches, self._loss_function(loss), mtp is not None)
+        grad_norm = self._step()
+        sums = _reduced(_added(reported))
+        means = {name: value / max(tokens, 1) for name, value in sums.items()}
+        mtp_loss = _mtp_mean(mtp, mtp_targets_per_depth) if mtp else None
+        return Update(means.pop("loss"), grad_norm, lr, means, mtp_loss)
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `exported_weights`."""
+        return exported_weights(self._model)
+
+    def _read_logprobs(self, batch: Batch, logits_BLV: Tensor) -> Tensor:
+        return token_logprobs(logits_BLV, batch.tokens_BL, self._temperature) * batch.mask_BL
+
+    def _loss_function(self, loss: TokenLoss) -> passes.LossFunction:
+        def summed(batch: Batch, logits_BLV: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+            terms = loss(token_logprobs(logits_BLV, batch.tokens_BL, self._temperature), batch)
+            total = (terms.loss_BL * batch.weight_BL).sum()
+            sums = {name: (value_BL * batch.mask_BL).sum() for name, value_BL in terms.means.items()}
+            return total, batch.mask_BL.sum().long(), {"loss": total.detach(), **sums}
+
+        return summed
+
+    def _global_counts(self, batch: Batch) -> list[int]:
+        """Response tokens and, for each MTP depth, targets of all data-parallel ranks."""
+        depths = range(self._model.mtp_depths if self._mtp else 0)
+        masks = [batch.mask_BL, *(mtp_targets(batch.mask_BL, depth) for depth in depths)]
+        counts = process.sum_over_dp(torch.stack([mask.sum().double() for mask in masks]).to(process.device()))
+        return [int(count) for count in counts.tolist()]
+
+    def _mtp_context(self, tokens: int, targets_per_depth: Sequence[int]) -> MtpContext | None:
+        if self._mtp is None or not any(targets_per_depth):
+            return None
+        # All gradients are divided by `tokens` in the end, MTP's mean is one over its own targets.
+        share = self._mtp.loss_scale / len(targets_per_depth)
+        return MtpContext([share * tokens / count if count else 0.0 for count in targets_per_depth])
+
+    def _step(self) -> float:
+        """Clip and step; the gradient norm."""
+        successful, grad_norm, _ = self._optimizer.step()
+        if not successful or not math.isfinite(grad_norm):
+            raise NemotronRLError(f"the gradient norm is {grad_norm}; look at the last step's rewards and log-probs")
+        self._schedule.step(increment=1)
+        return float(grad_norm)
+
+
+def _added(reported: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+    """Sums over micro-batches."""
+    return {name: float(sum(one[name] for one in reported)) for name in (reported[0] if reported else ())}
+
+
+def _reduced(sums: dict[str, float]) -> dict[str, float]:
+    """Sums over data-parallel ranks, on every rank and pipeline stage."""
+    names = sorted(sums)
+    totals = process.sum_over_dp(torch.tensor([sums[name] for name in names], dtype=torch.float64).to(process.device()))
+    result = [dict(zip(names, totals.tolist(), strict=True))]
+    if parallel_state.get_pipeline_model_parallel_world_size() > 1:
+        source = parallel_state.get_pipeline_model_parallel_last_rank()
+        dist.broadcast_object_list(result, src=source, group=parallel_state.get_pipeline_model_parallel_group())
+    return result[0]
+
+
+def _mtp_mean(context: MtpContext, targets_per_depth: Sequence[int]) -> float:
+    """Mean over depths of the mean cross-entropy, equal on all ranks."""
+    recorded = {f"depth{depth}": float(value) for depth, value in enumerate(context.loss_sum_per_depth)}
+    sums = _reduced(recorded)
+    means = [sums[f"depth{depth}"] / count for depth, count in enumerate(targets_per_depth) if count]
+    return sum(means) / len(means)

@@ -1,0 +1,82 @@
+"""Samples as tensors. Everything is aligned with the tokens: entry t of a log-prob is that of token t itself.
+
+B samples · L tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """A prompt and its response, as token ids."""
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    response_logprobs: tuple[float, ...] = ()
+    """Of the engine; empty for supervised documents."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Right-padded samples of one data-parallel rank."""
+
+    tokens_BL: Tensor
+    """Token ids, int64."""
+    mask_BL: Tensor
+    """1.0 at response tokens, else 0.0."""
+    rollout_logprob_BL: Tensor
+    """Log-probs from the engine; 0 outside the response."""
+    advantage_BL: Tensor
+    """Advantage of each response token."""
+    old_logprob_BL: Tensor
+    """Log-probs from the trainer before the update; 0 outside the response."""
+    reference_logprob_BL: Tensor
+    """Log-probs from the reference model; 0 where there is none."""
+    weight_BL: Tensor
+    """Weight of each token's loss; see `token_weights`."""
+
+    def with_(self, **tensors: Tensor) -> Batch:
+        """A copy with some tensors replaced."""
+        return replace(self, **tensors)
+
+    def micro_batches(self, size: int) -> Iterator[Batch]:
+        """Consecutive groups of `size` samples; the last may be smaller."""
+        for first in range(0, len(self.tokens_BL), size):
+            rows = slice(first, first + size)
+            yield Batch(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def make_batch(sequences: Sequence[TokenSequence], pad_token: int, multiple: int = 1) -> Batch:
+    """The batch of these sequences; its length is a multiple of `multiple`, as tensor and context parallelism need."""
+    longest = max(len(s.prompt) + len(s.response) for s in sequences)
+    shape = (len(sequences), -(-longest // multiple) * multiple)
+    tokens_BL = torch.full(shape, pad_token)
+    mask_BL, rollout_logprob_BL = torch.zeros(shape), torch.zeros(shape)
+    for row, sequence in enumerate(sequences):
+        start, stop = len(sequence.prompt), len(sequence.prompt) + len(sequence.response)
+        tokens_BL[row, :stop] = torch.tensor([*sequence.prompt, *sequence.response])
+        mask_BL[row, start:stop] = 1.0
+        if sequence.response_logprobs:
+            rollout_logprob_BL[row, start:stop] = torch.tensor(sequence.response_logprobs)
+    zeros = torch.zeros(shape)
+    return Batch(tokens_BL, mask_BL, rollout_logprob_BL, zeros, zeros, zeros, mask_BL)
+
+
+def token_weights(mask_BL: Tensor, aggregation: Literal["sequence", "token"], tokens: float, samples: float) -> Tensor:
+    """Weights [B, L] whose weighted sum of losses, over all ranks and divided by `tokens`, is the wanted mean.
+
+    `tokens` and `samples` count response tokens and samples of all data-parallel ranks. `token`: mean over all tokens
+    (DAPO, arXiv 2503.14476, equation 8). `sequence`: mean over samples of their means over tokens (GRPO, arXiv
+    2402.03300, equation 3).
+    """
+    if aggregation == "token":
+        return mask_BL
+    length_B1 = mask_BL.sum(-1, keepdim=True).clamp(min=1)
+    return mask_BL * tokens / (samples * length_B1)

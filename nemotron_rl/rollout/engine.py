@@ -1,0 +1,73 @@
+"""The contract between the training loop and whatever generates samples. Token ids in, token ids out; never text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+from torch import Tensor
+
+from nemotron_rl.config.rollout import SamplingSettings
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """One response to generate."""
+
+    prompt: tuple[int, ...]
+    """Token ids; at least one."""
+    seed: int
+    """With the same weights, prompt and sampling, equal seeds give equal responses, whatever else is in the batch."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What an engine generated for one request."""
+
+    tokens: tuple[int, ...]
+    """Token ids; the stop token, when there is one, is the last."""
+    logprobs: tuple[float, ...]
+    """log p(token | prefix) of each, in nats, at the sampling temperature (1 when greedy), before top-p and top-k."""
+    finish: Literal["stop", "length"]
+    """Whether a stop token ended it, or the length."""
+
+
+class Engine(Protocol):
+    """A rollout engine; a context manager whose exit closes it."""
+
+    def generate(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
+        """One response per request, in order."""
+        ...
+
+    def receive(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Replace all weights by these, named as in the checkpoint.
+
+        Raises:
+            WeightMismatch: when a name is unknown, missing or given twice, or a shape is wrong.
+        """
+        ...
+
+    def checksums(self) -> Mapping[str, str]:
+        """Checksum by name of every weight, computed from the engine's own memory now."""
+        ...
+
+    def tensor(self, name: str) -> Tensor:
+        """One weight as the engine holds it."""
+        ...
+
+    def sleep(self) -> None:
+        """Give memory back to the trainer; weights are undefined until the next `receive`."""
+        ...
+
+    def wake(self) -> None:
+        """Take the memory again."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
