@@ -1,0 +1,1 @@
+"""What a run shows: progress while it runs, and its results afterwards."""
