@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nemotron_rl.errors import InputError
@@ -35,9 +35,11 @@ def new_folder(dst: Path) -> Iterator[Path]:
         InputError: `dst` cannot be written or already holds something; or the file system is full.
     """
     check_new_folder(dst)
+    parent = dst.absolute().parent
+    made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     with _writing(dst):
-        dst.absolute().parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{dst.name}.partial-", dir=dst.absolute().parent))
+        parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{dst.name}.partial-", dir=parent))
     try:
         yield partial
         with _writing(dst):
@@ -45,6 +47,9 @@ def new_folder(dst: Path) -> Iterator[Path]:
             partial.rename(dst)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):  # somebody else may have put something there
+                folder.rmdir()
         raise
 
 

@@ -99,7 +99,7 @@ def require_attention(letters: str, where: str) -> None:
         present = ", ".join(f"{letter} ({BLOCK_NAMES[letter]})" for letter in dict.fromkeys(letters)) or "none"
         raise CheckpointError(
             f"{where}: the pattern '{letters}' has no attention layer (*). Block types present: {present}. Megatron, "
-            "SGLang and transformers take the geometry of the KV cache from the attention layers, so at least one is needed."
+            "SGLang and transformers take the KV cache's geometry from the attention layers, so at least one is needed."
         )
 
 

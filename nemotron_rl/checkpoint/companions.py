@@ -1,0 +1,27 @@
+"""The files of a checkpoint that are neither weights nor config: tokenizer, templates, generation config, licences."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from nemotron_rl.checkpoint.layout import CONFIG_FILE, INDEX_FILE
+from nemotron_rl.errors import InputError
+
+_WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
+
+
+def carry_over(src: Path, dst: Path, leave: frozenset[str] = frozenset()) -> None:
+    """Copy every file of `src` itself that is not weights, the config, hidden, or named in `leave`.
+
+    Raises:
+        InputError: a file cannot be copied.
+    """
+    for file in sorted(src.iterdir()):
+        weights = file.suffix in _WEIGHT_SUFFIXES or file.name == INDEX_FILE
+        if weights or file.name == CONFIG_FILE or file.name in leave or file.name.startswith(".") or not file.is_file():
+            continue
+        try:
+            shutil.copyfile(file, dst / file.name)
+        except OSError as error:
+            raise InputError(f"cannot copy {file.name} into {dst.parent}: {error.strerror}") from error
