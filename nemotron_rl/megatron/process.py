@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -83,3 +83,35 @@ def from_pipeline_last(tensor: torch.Tensor) -> torch.Tensor:
 def device() -> torch.device:
     """Where this rank's collectives want their tensors."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def share_of_dp[T](items: Sequence[T]) -> list[T]:
+    """This data-parallel rank's consecutive part of `items`.
+
+    Raises:
+        InputError: when the items do not divide evenly, for then ranks would wait for each other for ever.
+    """
+    size, rest = divmod(len(items), dp_size())
+    if rest:
+        raise InputError(f"{len(items)} items do not divide over {dp_size()} data-parallel ranks")
+    return list(items[dp_rank() * size : (dp_rank() + 1) * size])
+
+
+def gathered_over_dp[T](items: Sequence[T]) -> list[T]:
+    """The items of all data-parallel ranks, rank by rank, on each of them."""
+    parts: list[list[T]] = [[] for _ in range(dp_size())]
+    dist.all_gather_object(parts, list(items), group=parallel_state.get_data_parallel_group())
+    return [item for part in parts for item in part]
+
+
+def from_replica_leader[T](make: Callable[[], T]) -> T:
+    """What `make` returns on the first rank of this model replica; it is called there only.
+
+    All ranks of a replica must train on the same samples, and two engines may round differently.
+    """
+    group = parallel_state.get_model_parallel_group()
+    leader = dist.get_process_group_ranks(group)[0]
+    result = [make() if dist.get_rank() == leader else None]
+    dist.broadcast_object_list(result, src=leader, group=group)
+    value: T = result[0]  # type: ignore[assignment]
+    return value

@@ -1,0 +1,1 @@
+"""Weights from the trainer to the engine, and the proof that they arrived."""

@@ -1,0 +1,57 @@
+"""The evaluation job: accuracy of several checkpoints on the same held-out prompts, with the rollout engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
+from nemotron_rl.data.prompts import Prompt, load_prompts
+from nemotron_rl.evaluate.scores import Evaluation, ModelScore, score_samples
+from nemotron_rl.jobs.entry import run
+from nemotron_rl.jobs.measure import MetricsLog, Phases
+from nemotron_rl.jobs.requests import EvaluateRequest
+from nemotron_rl.reward.registry import reward_function
+from nemotron_rl.rollout.collect import Collector, Sample
+from nemotron_rl.rollout.reference.engine import ReferenceEngine
+from nemotron_rl.rollout.reference.load import folder_weights
+
+
+def evaluate(request: EvaluateRequest) -> None:
+    """Write `evaluation.json` and `samples.jsonl`."""
+    torch.set_num_threads(request.settings.model.threads)
+    prompts = load_prompts(request.prompts)
+    scores: dict[str, ModelScore] = {}
+    with MetricsLog(request.metrics) as log, (request.out / "samples.jsonl").open("w", encoding="utf-8") as file:
+        for step, (name, folder) in enumerate(request.models.items()):
+            phases = Phases()
+            samples = _samples(request, folder, prompts)
+            scores[name] = score_samples([s.reward for s in samples], [len(s.sequence.response) for s in samples])
+            file.writelines(json.dumps({"model": name, **asdict(sample)}) + "\n" for sample in samples)
+            log.write(step, {"evaluate/accuracy": scores[name].accuracy} | phases.metrics())
+    Evaluation(models=scores).write(request.out / "evaluation.json")
+
+
+def _samples(request: EvaluateRequest, folder: Path, prompts: Sequence[Prompt]) -> list[Sample]:
+    settings = request.settings
+    tokenizer = ChatTokenizer.from_folder(folder)
+    with ReferenceEngine.from_folder(folder, tokenizer.eos_token_ids) as engine:
+        engine.receive(folder_weights(folder), version=0)
+        collector = Collector(
+            engine,
+            tokenizer,
+            prompts,
+            reward_function(settings.reward.name),
+            samples_per_prompt=settings.evaluate.samples_per_prompt,
+            sampling=settings.evaluate.sampling,
+            seed=settings.seed,
+        )
+        return collector.collect(range(len(prompts)), step=0)
+
+
+if __name__ == "__main__":
+    run(EvaluateRequest, evaluate)

@@ -1,0 +1,83 @@
+"""Sends the trainer's weights to an engine and proves that the engine holds exactly these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from nemotron_rl.errors import WeightMismatch
+from nemotron_rl.rollout.engine import Engine
+from nemotron_rl.sync.checksum import tensor_checksum
+
+Weights = Iterable[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class SyncProof:
+    """What was sent and compared in one push; it exists only when everything was equal."""
+
+    version: int
+    tensors: int
+    """Tensors compared."""
+    nbytes: int
+    """Bytes sent."""
+
+
+@dataclass
+class _Sent:
+    """What went past on its way to the engine."""
+
+    checksums: dict[str, str] = field(default_factory=dict)
+    nbytes: int = 0
+
+    def watch(self, weights: Weights) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in weights:
+            self.checksums[name] = tensor_checksum(tensor)
+            self.nbytes += tensor.nbytes
+            yield name, tensor
+
+
+def push(export: Callable[[], Weights], engine: Engine, version: int) -> SyncProof:
+    """Replace the engine's weights by the exported ones and compare checksums taken on both sides.
+
+    `export` is called once, and once more to say where a tensor differs.
+
+    Raises:
+        WeightMismatch: naming the version, the first tensor that is missing, unknown or different, and the index.
+    """
+    sent = _Sent()
+    engine.receive(sent.watch(export()), version)
+    differing = different_names(sent.checksums, engine.checksums(), version)
+    if differing:
+        first = differing[0]
+        where = next(first_difference(t, engine.tensor(name)) for name, t in export() if name == first)
+        raise WeightMismatch(
+            f"weight version {version}: {len(differing)} of {len(sent.checksums)} tensors differ between trainer and "
+            f"engine; {first} {where}"
+        )
+    return SyncProof(version, len(sent.checksums), sent.nbytes)
+
+
+def different_names(sent: Mapping[str, str], held: Mapping[str, str], version: int) -> list[str]:
+    """Names whose checksums differ, sorted.
+
+    Raises:
+        WeightMismatch: when the two sides do not name the same tensors.
+    """
+    for names, what in ((sent.keys() - held.keys(), "were sent but are not held"), (held.keys() - sent.keys(), "are held but were not sent")):
+        if names:
+            raise WeightMismatch(f"weight version {version}: {len(names)} tensors {what}; the first is {min(names)}")
+    return sorted(name for name in sent if sent[name] != held[name])
+
+
+def first_difference(sent: Tensor, held: Tensor) -> str:
+    """Says where two tensors first differ: index, both values, and how many elements do."""
+    if sent.shape != held.shape or sent.dtype != held.dtype:
+        return f"is {sent.dtype} {tuple(sent.shape)}, held as {held.dtype} {tuple(held.shape)}"
+    places = (sent.cpu() != held.cpu()).nonzero()
+    if not len(places):
+        return "differs only in the bits of zeros or NaNs"
+    index = tuple(places[0].tolist())
+    return f"first differs at {list(index)}: sent {sent[index].item()!r}, held {held[index].item()!r}; {len(places)} elements differ"
