@@ -104,8 +104,8 @@ def _munge(slurm: Slurm) -> contextlib.AbstractContextManager[object]:
     key.touch(mode=0o600)
     key.write_bytes(os.urandom(1024))
     files = ("socket", "pid-file", "log-file", "seed-file")
-    argv = (_program("munged"), "--foreground", "--force", f"--key-file={key}", "--num-threads=2")
-    argv += tuple(f"--{name}={folder}/{name.removesuffix('-file')}" for name in files)
+    paths = (f"--{name}={folder}/{name.removesuffix('-file')}" for name in files)
+    argv = (_program("munged"), "--foreground", "--force", f"--key-file={key}", "--num-threads=2", *paths)
     socket = folder / "socket"
     return daemon(argv, environ=slurm.environ, log=folder / "out", ready=socket.exists)
 
@@ -139,7 +139,5 @@ def _require_programs() -> None:
     """Skip where Slurm is not installed; on CI that is a failure."""
     missing = [name for name in _PROGRAMS if shutil.which(name, path=_path()) is None]
     if missing:
-        reason = (
-            f"not installed: {', '.join(missing)}; apt-get install the packages of tests/integration/apt-packages.txt"
-        )
+        reason = f"{', '.join(missing)} not installed; apt-get install what tests/integration/apt-packages.txt lists"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
