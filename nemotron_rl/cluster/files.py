@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ def locked(work_dir: Path) -> Iterator[int]:
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:
     """Write so that a reader sees the whole text or no file; the last of several writers wins."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # ranks of several nodes may write at once
     partial.write_text(json.dumps(value) + "\n")
     partial.replace(path)
 
