@@ -13,7 +13,7 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
-from nemotron_rl.checkpoint.new_folder import new_folder
+from nemotron_rl.checkpoint.new_folder import make_once, new_folder
 from nemotron_rl.checkpoint.progress import Meter, Progress
 from nemotron_rl.errors import CheckpointError, InputError
 
@@ -39,14 +39,15 @@ def fetch_s3(
     if not objects:
         raise CheckpointError(f"{where} holds no files; a checkpoint's files lie directly under the prefix")
     folder = cache_dir / f"{prefix.rsplit('/', 1)[-1]}-{_digest(where, endpoint, objects)}"
-    if folder.exists():
-        return folder
     meter = Meter(sum(item["size"] for item in objects.values()), progress)
-    with new_folder(folder) as partial:
-        for name, item in sorted(objects.items()):
-            with _talking_to(f"{where}/{name}"):
-                _fetch(store, name, item, partial / name, meter)
-    return folder
+
+    def fetch() -> None:
+        with new_folder(folder) as partial:
+            for name, item in sorted(objects.items()):
+                with _talking_to(f"{where}/{name}"):
+                    _fetch(store, name, item, partial / name, meter)
+
+    return make_once(folder, fetch)
 
 
 def _store(bucket: str, prefix: str, endpoint: str | None, region: str | None) -> S3Store:

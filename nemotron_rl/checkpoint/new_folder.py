@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -51,6 +51,21 @@ def new_folder(dst: Path) -> Iterator[Path]:
             with suppress(OSError):  # somebody else may have put something there
                 folder.rmdir()
         raise
+
+
+def make_once(folder: Path, make: Callable[[], object]) -> Path:
+    """`folder`, made by `make` (which uses `new_folder`) unless it is there; another process may win the race.
+
+    Raises:
+        InputError: `make` could not write it, and nobody else has.
+    """
+    if not folder.exists():
+        try:
+            make()
+        except InputError:
+            if not folder.exists():
+                raise
+    return folder
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from nemotron_rl.checkpoint.geometries import preset_config
 from nemotron_rl.checkpoint.initial import RECIPE
+from nemotron_rl.checkpoint.new_folder import make_once
 from nemotron_rl.checkpoint.progress import Progress
 from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.config.nearest import nearest
@@ -132,9 +133,7 @@ def _synthetic(preset: str, cache_dir: Path, seed: int, progress: Progress | Non
     made_from: list[Any] = [sorted(preset_config(preset).items()), seed, RECIPE]
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:12]
     folder = cache_dir / f"{preset}-{digest}"
-    if not folder.exists():
-        synthesize(preset, folder, seed=seed, progress=progress)
-    return folder
+    return make_once(folder, lambda: synthesize(preset, folder, seed=seed, progress=progress))
 
 
 def _refuse(uri: str, why: str) -> NoReturn:

@@ -14,7 +14,7 @@ from tests.oracles.checkpoint_files import read_checkpoint, read_shard, write_sh
 Copier = Callable[[Path], Path]
 
 
-def _edit_index(folder: Path, edit: Callable[[dict[str, str]], None]) -> None:
+def _edit_index(folder: Path, edit: Callable[[dict[str, str]], object]) -> None:
     index = json.loads((folder / INDEX_FILE).read_text())
     edit(index["weight_map"])
     (folder / INDEX_FILE).write_text(json.dumps(index))

@@ -106,11 +106,12 @@ def test_a_file_without_room_for_a_length_is_refused(tmp_path: Path, data: bytes
 def test_any_bytes_are_read_or_refused(noise: bytes, wanted: Any, data_bytes: int, data: Any) -> None:
     text = noise
     if data is not None and wanted:
-        text = bytearray(format_header([(name, *kind) for name, kind in wanted.items()], {})[8:])
-        place = data.draw(st.integers(0, len(text) - 1))
-        text[place : place + 1] = noise[:1]
+        changed = bytearray(format_header([(name, *kind) for name, kind in wanted.items()], {})[8:])
+        place = data.draw(st.integers(0, len(changed) - 1))
+        changed[place : place + 1] = noise[:1]
+        text = bytes(changed)
     try:
-        header = parse_header(bytes(text), data_bytes, "file")
+        header = parse_header(text, data_bytes, "file")
     except CheckpointError:
         return
     assert sum(entry.end - entry.start for entry in header.entries) == data_bytes

@@ -13,7 +13,7 @@ from nemotron_rl.checkpoint.layout import INDEX_FILE, CheckpointFolder
 from nemotron_rl.checkpoint.selection import Mtp
 from nemotron_rl.checkpoint.slicing import PROVENANCE_FILE, slice_checkpoint
 from nemotron_rl.errors import CheckpointError, InputError, SliceError
-from tests.oracles.checkpoint_files import read_checkpoint, sliced, write_shard
+from tests.oracles.checkpoint_files import Tensor, read_checkpoint, sliced, write_shard
 
 Copier = Callable[[Path], Path]
 selections = st.permutations(range(16)).flatmap(lambda order: st.integers(1, 16).map(lambda size: list(order[:size])))
@@ -119,7 +119,7 @@ def test_a_source_that_lacks_a_promised_tensor_is_refused(tiny: Path, tmp_path: 
 
 def test_tensors_that_the_table_does_not_know_are_kept(tiny: Path, copy_of: Copier, tmp_path: Path) -> None:
     source = copy_of(tiny)
-    scale = {"backbone.layers.3.mixer.k_proj.k_scale": ("F32", (), b"1234")}
+    scale: dict[str, Tensor] = {"backbone.layers.3.mixer.k_proj.k_scale": ("F32", (), b"1234")}
     write_shard(source / "model-extra.safetensors", scale)
     index = json.loads((source / INDEX_FILE).read_text())
     index["weight_map"] |= dict.fromkeys(scale, "model-extra.safetensors")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nemotron_rl.checkpoint.layout import INDEX_FILE
-from nemotron_rl.checkpoint.new_folder import new_folder
+from nemotron_rl.checkpoint.new_folder import make_once, new_folder
 from nemotron_rl.checkpoint.tensor_table import TensorSpec
 from nemotron_rl.checkpoint.writer import ShardWriter, plan_shards
 from nemotron_rl.errors import InputError
@@ -120,6 +120,15 @@ def test_a_destination_that_cannot_be_written_is_refused(tmp_path: Path) -> None
         pass
     with pytest.raises(InputError, match=r"cannot write|may write"), new_folder(Path("/proc/dst")):
         pass
+
+
+def test_a_folder_that_another_process_made_first_is_used(tmp_path: Path) -> None:
+    def lose_the_race() -> None:
+        with new_folder(tmp_path / "dst"), new_folder(tmp_path / "dst") as winner:
+            (winner / "file").write_text("theirs")
+
+    assert make_once(tmp_path / "dst", lose_the_race) == tmp_path / "dst"
+    assert [path.name for path in tmp_path.rglob("*")] == ["dst", "file"]
 
 
 @pytest.mark.skipif(not FULL_DEVICE.exists(), reason="needs a device that is always full")
