@@ -1,0 +1,1 @@
+"""Prefect flows: which stage follows which. How a stage runs is decided in tasks/."""

@@ -1,0 +1,55 @@
+"""Task: the RL training run, as a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.tasks import exponential_backoff
+
+from nemotron_rl.config.settings import Settings
+from nemotron_rl.jobs.requests import TrainRequest
+from nemotron_rl.store import Artifact
+from tasks.artifacts import StepProgress
+from tasks.job import StageJob
+from tasks.policy import DAY, may_pass
+from tasks.prompts import TRAIN_FILE
+from tasks.stage import Facts, Recipe, build, run_store
+
+STAGE = "train"
+WHERE = {"output_dir", "store", "cluster"}
+"""Settings that say where a run happens, not what it computes."""
+
+
+@task(
+    name=STAGE,
+    retries=1,
+    retry_delay_seconds=exponential_backoff(30),
+    retry_jitter_factor=0.5,
+    retry_condition_fn=may_pass,
+    timeout_seconds=7 * DAY,
+    tags=["job"],
+    cache_policy=NO_CACHE,
+    persist_result=True,
+)
+def train(start: Artifact, prompts: Artifact, settings: Settings) -> Artifact:
+    """Task for nemotron_rl.jobs.train; the artifact is the trained checkpoint with its metrics.
+
+    The run's id is part of the recipe: every run trains, and one that is tried again finds its own job or result.
+    """
+    recipe = Recipe("train", (start, prompts), settings.model_dump(mode="json", exclude=WHERE))
+    progress = StepProgress(settings.train.steps)
+    job = StageJob(STAGE, settings, recipe, steps=settings.train.steps, on_step=progress.step)
+
+    def make(out: Path) -> Facts:
+        store = run_store(settings)
+        folder, questions = store.fetch(start), store.fetch(prompts) / TRAIN_FILE
+        return job.run(
+            lambda out, metrics: TrainRequest(
+                settings=settings, out=out, metrics=metrics, start=folder, prompts=questions
+            ),
+            out,
+        )
+
+    return build(STAGE, settings, recipe, make)
