@@ -94,7 +94,7 @@ class RichReporter:
 
     def note(self, text: str) -> None:
         """A dim line."""
-        self.console.print(Text(f"  {text}", style="dim"))
+        self.console.print(Text(f"  {text}", style="dim"), soft_wrap=True)
 
     def _line(self, mark: str, name: str, text: str, style: str) -> None:
         line = Text.assemble((f"{mark} {name:<{_NAME_WIDTH}} ", f"bold {style}".strip()), text)

@@ -50,3 +50,8 @@ def count(value: float | None) -> str:
         if value >= limit:
             return f"{value / limit:.3g} {unit}"
     return f"{value:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 file`, `1,040 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

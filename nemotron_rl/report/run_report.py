@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, ConfigDict, Field, ValidationError
 
 from nemotron_rl.config.base import Frozen
 from nemotron_rl.config.settings import Settings
@@ -46,7 +45,7 @@ class RunReport(Frozen):
     version: str
     """Version of nemotron-rl."""
     settings: Settings
-    started: datetime
+    started: AwareDatetime
     """When the run began."""
     seconds: float = Field(ge=0)
     """Wall-clock time of the whole run."""

@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from nemotron_rl.evaluate.scores import Evaluation
 from nemotron_rl.gates.verdict import GateResult, Verdict
 from nemotron_rl.report import format as fmt
 from nemotron_rl.report.facts import key_figures
@@ -18,7 +19,7 @@ def summary(report: RunReport) -> RenderableType:
     """The whole summary, about 40 lines for a run with every stage."""
     parts: list[RenderableType] = [headline(report), gate_table(report.verdict), figure_table(report)]
     if report.evaluation:
-        parts.append(accuracy_table(report))
+        parts.append(accuracy_table(report.evaluation))
     if report.stages:
         parts.append(stage_table(report))
     if report.artifacts:
@@ -38,7 +39,7 @@ def headline(report: RunReport) -> Panel:
 
 def gate_table(verdict: Verdict) -> Table:
     """One row per gate."""
-    table = _table("Gates", "", "gate", "measured", "bound", "from")
+    table = light_table("Gates", "", "gate", "measured", "bound", "from")
     for gate in verdict.gates:
         mark, style = _mark(gate)
         bound = "–" if gate.bound is None else f"{_SIGN[gate.comparison]} {fmt.number(gate.bound)} {gate.unit}"
@@ -50,19 +51,19 @@ def gate_table(verdict: Verdict) -> Table:
 
 def figure_table(report: RunReport) -> Table:
     """The figures that a reader wants first."""
-    table = _table("Run", "", "")
+    table = light_table("Run", "", "")
     table.show_header = False
     for figure in key_figures(report):
         table.add_row(figure.name, figure.value)
     return table
 
 
-def accuracy_table(report: RunReport) -> Table:
+def accuracy_table(evaluation: Evaluation) -> Table:
     """Base and trained checkpoint on held-out prompts."""
-    table = _table(
+    table = light_table(
         "Accuracy on held-out prompts", "checkpoint", ">accuracy", "95% interval", ">correct", ">tokens/answer"
     )
-    for name, score in (report.evaluation.models if report.evaluation else {}).items():
+    for name, score in evaluation.models.items():
         low, high = score.interval
         interval = f"{fmt.share(low)} – {fmt.share(high)}"
         correct = f"{score.correct} of {score.samples}"
@@ -72,7 +73,7 @@ def accuracy_table(report: RunReport) -> Table:
 
 def stage_table(report: RunReport) -> Table:
     """Time per stage, with a bar of its share."""
-    table = _table("Time per stage", "stage", ">time", "")
+    table = light_table("Time per stage", "stage", ">time", "")
     longest = max((stage.seconds for stage in report.stages), default=0.0) or 1.0
     for stage in report.stages:
         if stage.cached:
@@ -86,7 +87,7 @@ def stage_table(report: RunReport) -> Table:
 
 def artifact_table(report: RunReport) -> Table:
     """Where everything is; addresses are folded, never cut."""
-    table = _table("Artifacts", "", ">size", "")
+    table = light_table("Artifacts", "", ">size", "")
     table.show_header = False
     table.columns[2].overflow = "fold"
     for artifact in report.artifacts:
@@ -103,7 +104,7 @@ def _mark(gate: GateResult) -> tuple[str, str]:
     return ("·", "dim") if gate.bound is None else ("✓", "green")
 
 
-def _table(title: str, *columns: str) -> Table:
+def light_table(title: str, *columns: str) -> Table:
     """A light table; a column whose name starts with `>` is right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:

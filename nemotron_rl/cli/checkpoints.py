@@ -1,0 +1,155 @@
+"""The commands on checkpoints that need no training stack: synth, inspect, slice, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from nemotron_rl.cli import options
+from nemotron_rl.cli.options import CacheDir, Json, Layers
+
+if TYPE_CHECKING:
+    from nemotron_rl.report.console import RichReporter
+
+Src = Annotated[str, typer.Argument(metavar="SRC", help="A folder, hf://org/name@revision, s3://… or synth://PRESET.")]
+Dst = Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(synth)
+    app.command()(inspect)
+    app.command("slice")(slice_)
+    app.command()(verify)
+
+
+def synth(
+    preset: Annotated[str, typer.Argument(help="tiny, nano-4b, nano-30b-a3b, super-120b-a12b or ultra-550b-a55b.")],
+    out: Dst,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 0,
+    layers: Layers = None,
+    hidden_size: Annotated[int | None, typer.Option(min=1)] = None,
+    num_experts: Annotated[int | None, typer.Option(min=1, help="Routed experts per layer.")] = None,
+    vocab_size: Annotated[int | None, typer.Option(min=1)] = None,
+    scale: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=N", help="Any size in config.json, such as n_groups=4. Repeatable.")
+    ] = None,
+    shard_size: Annotated[
+        int | None, typer.Option(parser=options.parse_size, metavar="SIZE", help="Largest shard, such as 5GB.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, then stop.")] = False,
+) -> None:
+    """Write a random-weight checkpoint in NVIDIA's names and layout."""
+    from nemotron_rl.checkpoint.synth import plan_synth, synthesize
+
+    named = {"hidden_size": hidden_size, "n_routed_experts": num_experts, "vocab_size": vocab_size}
+    sizes = {key: value for key, value in named.items() if value is not None} | dict(map(_parse_scale, scale or ()))
+    kept = options.parse_layers(layers)
+    if dry_run:
+        plan = plan_synth(preset, seed=seed, overrides=sizes, layers=kept, shard_size=shard_size)
+    else:
+        with _reporter() as reporter, reporter.stage("synth"):
+            progress = options.bytes_progress(reporter, "synth")
+            plan = synthesize(
+                preset, out, seed=seed, overrides=sizes, layers=kept, shard_size=shard_size, progress=progress
+            )
+    _print_made(out, plan.pattern, plan.tally, plan.shards, dry_run)
+
+
+def inspect(src: Src, cache_dir: CacheDir = None, json: Json = False) -> None:
+    """Show pattern, parameters and bytes per block, types, MTP head and problems. Ends with 2 if there are any."""
+    from rich.console import Console
+
+    from nemotron_rl.checkpoint.inspect import inspect_checkpoint
+    from nemotron_rl.report.tables import inspection_view
+
+    inspection = inspect_checkpoint(_open(src, cache_dir))
+    if json:
+        typer.echo(inspection.model_dump_json(indent=1))
+    else:
+        Console(highlight=False).print(inspection_view(inspection))
+    if inspection.problems:
+        raise typer.Exit(2)
+
+
+def slice_(
+    src: Src,
+    dst: Dst,
+    layers: Layers = None,
+    mtp: Annotated[Literal["keep", "drop"], typer.Option(help="What to do with the MTP head.")] = "keep",
+    cache_dir: CacheDir = None,
+) -> None:
+    """Copy some layers into a new checkpoint, renumbered, byte for byte."""
+    from nemotron_rl.checkpoint.new_folder import check_new_folder
+    from nemotron_rl.checkpoint.slicing import slice_checkpoint
+    from nemotron_rl.checkpoint.source import source_name
+
+    kept = options.parse_layers(layers)
+    check_new_folder(dst)  # before anything is fetched
+    source = _open(src, cache_dir)
+    with _reporter() as reporter, reporter.stage("slice"):
+        progress = options.bytes_progress(reporter, "slice")
+        report = slice_checkpoint(source, dst, kept, mtp, progress, source_name=source_name(src))
+    _print_made(dst, report.pattern, report.tally, report.shards, dry_run=False)
+
+
+def verify(
+    a: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    cache_dir: CacheDir = None,
+    json: Json = False,
+) -> None:
+    """Compare two checkpoints tensor by tensor, bit by bit. Ends with 1 when they differ."""
+    from rich.console import Console
+
+    from nemotron_rl.checkpoint.verify import verify_checkpoints
+    from nemotron_rl.report.tables import comparison_view
+
+    folders = _open(a, cache_dir), _open(b, cache_dir)
+    with _reporter() as reporter, reporter.stage("verify"):
+        comparison = verify_checkpoints(*folders, options.bytes_progress(reporter, "verify"))
+    if json:
+        typer.echo(comparison.model_dump_json(indent=1))
+    else:
+        Console(highlight=False).print(comparison_view(comparison, a, b))
+    if not comparison.identical:
+        raise typer.Exit(1)
+
+
+def _open(uri: str, cache_dir: Path | None) -> Path:
+    """The folder with the checkpoint, fetched with a progress bar if it is remote."""
+    from nemotron_rl.checkpoint.source import open_source
+
+    if "://" not in uri or uri.startswith("file://"):
+        return open_source(uri, options.cache_folder(cache_dir))
+    with _reporter() as reporter, reporter.stage("fetch"):
+        return open_source(uri, options.cache_folder(cache_dir), progress=options.bytes_progress(reporter, "fetch"))
+
+
+def _reporter() -> RichReporter:
+    from nemotron_rl.report.console import RichReporter
+
+    return RichReporter()
+
+
+def _parse_scale(text: str) -> tuple[str, int]:
+    key, _, value = text.partition("=")
+    if not value.isdecimal():
+        raise typer.BadParameter(f"{text!r} should be KEY=N, such as n_groups=4", param_hint="--scale")
+    return key.replace("-", "_"), int(value)
+
+
+def _print_made(folder: Path, pattern: str, tally: object, shards: int, dry_run: bool) -> None:
+    from rich.console import Console
+
+    from nemotron_rl.checkpoint.tally import Tally
+    from nemotron_rl.report import format as fmt
+    from nemotron_rl.report.tables import tally_table
+
+    assert isinstance(tally, Tally)
+    console = Console(highlight=False)
+    console.print(tally_table(tally))
+    where = f"{'would be' if dry_run else 'is'} in {folder}, {fmt.plural(shards, 'file')} of tensors"
+    console.print(f"\n{pattern} {where}", soft_wrap=True, markup=False)

@@ -1,0 +1,131 @@
+"""The commands that run a flow (`validate`, `train`), and `report`, which shows a finished run again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nemotron_rl.cli import options
+from nemotron_rl.cli.options import Cluster, ConfigFile, DryRun, OutputDir, Preset, RunId, Set, Source, Store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nemotron_rl.config.settings import Settings
+
+PREFECT_DEFAULTS = {
+    # The reporter shows progress; Prefect's own lines would repeat it.
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    # On a busy machine the ephemeral server needs longer than Prefect's 20 s.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    _flow_command(app, "validate", "Slice, convert, train a few steps, evaluate and gate: the nightly flow.", _validate)
+    _flow_command(app, "train", "Slice, convert and train, without evaluation and gates.", _train)
+    app.command("report")(report)
+
+
+def _flow_command(app: typer.Typer, name: str, text: str, start: Callable[[Settings], object]) -> None:
+    """Add a command that loads settings, checks the input and starts a flow."""
+
+    @app.command(name, help=text)
+    def command(
+        preset: Preset = None,
+        config: ConfigFile = None,
+        sets: Set = None,
+        source: Source = None,
+        output_dir: OutputDir = None,
+        run_id: RunId = None,
+        cluster: Cluster = None,
+        store: Store = None,
+        dry_run: DryRun = False,
+    ) -> None:
+        from nemotron_rl.cli.dry_run import print_plan
+        from nemotron_rl.preflight import preflight
+
+        flags: dict[str, object] = {
+            "--source": source,
+            "--output-dir": output_dir,
+            "--run-id": run_id,
+            "--cluster": cluster,
+            "--store": store,
+        }
+        loaded = options.load_options(preset, config, sets, flags)
+        preflight(loaded.settings, surroundings=not dry_run)
+        if dry_run:
+            print_plan(name, loaded)
+        else:
+            _run(loaded.settings, start)
+
+
+def _run(settings: Settings, start: Callable[[Settings], object]) -> None:
+    """Run a flow with progress on stderr, then print the summary that it wrote, also when it raised."""
+    from rich.console import Console
+
+    from nemotron_rl.report.console import RichReporter
+    from nemotron_rl.report.run_report import REPORT_FILE
+
+    for name, value in PREFECT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    path = settings.run_dir / REPORT_FILE
+    before = _stamp(path)
+    try:
+        with RichReporter() as reporter:
+            reporter.note(f"{settings.run_id} in {settings.run_dir}; starting Prefect")
+            from tasks.progress import use_reporter  # imports Prefect, which reads the environment then
+
+            with use_reporter(reporter):
+                start(settings)
+    finally:
+        if _stamp(path) != before:  # not one that an earlier run of the same name left
+            _print_report(path, Console(highlight=False))
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    return (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else None
+
+
+def _print_report(path: Path, console: Console) -> None:
+    from nemotron_rl.report.run_report import RunReport
+    from nemotron_rl.report.summary import summary
+
+    console.print(summary(RunReport.read(path)))
+
+
+def _validate(settings: Settings) -> None:
+    from flows.validate import validate
+
+    validate(settings)
+
+
+def _train(settings: Settings) -> None:
+    from flows.train import train
+
+    train(settings)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, such as runs/tiny-20261130-083000.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Print the summary of a finished run again."""
+    from rich.console import Console
+
+    from nemotron_rl.report.markdown import markdown as as_markdown
+    from nemotron_rl.report.run_report import RunReport
+
+    found = RunReport.read(run)
+    if json:
+        typer.echo(found.model_dump_json(indent=1))
+    elif markdown:
+        typer.echo(as_markdown(found))
+    else:
+        _print_report(run, Console(highlight=False))

@@ -1,0 +1,131 @@
+"""The stages that need the training stack, alone: convert and evaluate. They run as jobs, without flow and store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from nemotron_rl.cli import options
+from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
+
+if TYPE_CHECKING:
+    from nemotron_rl.config.settings import Settings
+    from nemotron_rl.jobs.requests import Request
+    from nemotron_rl.report.reporter import Reporter
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(convert)
+    app.command()(evaluate)
+
+
+def convert(
+    src: Annotated[str, typer.Argument(metavar="SRC", help="A checkpoint in the Hugging Face layout.")],
+    dst: Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet.")],
+    to: Annotated[Literal["torch_dist"], typer.Option(help="Format of DST.")] = "torch_dist",
+    preset: Preset = None,
+    config: ConfigFile = None,
+    sets: Set = None,
+    output_dir: OutputDir = None,
+    run_id: RunId = None,
+    cluster: Cluster = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Convert a checkpoint to Megatron's torch_dist format, at the split over ranks that the settings say."""
+    from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
+    from nemotron_rl.checkpoint.source import open_source
+    from nemotron_rl.jobs.requests import METRICS_FILE, ConvertRequest
+    from nemotron_rl.report.console import RichReporter
+
+    check_new_folder(dst)
+    flags: dict[str, object] = {"--output-dir": output_dir, "--run-id": run_id, "--cluster": cluster}
+    settings = options.load_options(preset, config, sets, flags).settings
+    with RichReporter() as reporter, reporter.stage("convert"), new_folder(dst) as out:
+        source = open_source(src, options.cache_folder(cache_dir)).absolute()
+        job = _job_folder((settings.run_dir / "convert").absolute())
+        request = ConvertRequest(settings=settings, out=out, metrics=job / METRICS_FILE, hf=source)
+        _run_job(settings, "convert", request, job, reporter, ranks=settings.parallel.world_size)
+
+
+def evaluate(
+    checkpoints: Annotated[list[str], typer.Argument(metavar="SRC...", help="One or more checkpoints.")],
+    prompts: Annotated[
+        Path | None, typer.Option(help="JSONL of prompts; by default the settings' held-out ones.")
+    ] = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    sets: Set = None,
+    output_dir: OutputDir = None,
+    run_id: RunId = None,
+    cluster: Cluster = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Measure the accuracy of checkpoints on the same held-out prompts."""
+    from rich.console import Console
+
+    from nemotron_rl.checkpoint.source import open_source, source_name
+    from nemotron_rl.evaluate.scores import Evaluation
+    from nemotron_rl.jobs.requests import METRICS_FILE, EvaluateRequest
+    from nemotron_rl.report.console import RichReporter
+    from nemotron_rl.report.summary import accuracy_table
+
+    flags: dict[str, object] = {"--output-dir": output_dir, "--run-id": run_id, "--cluster": cluster}
+    settings = options.load_options(preset, config, sets, flags).settings
+    models = {source_name(uri): open_source(uri, options.cache_folder(cache_dir)).absolute() for uri in checkpoints}
+    job = _job_folder((settings.run_dir / "evaluate").absolute())
+    request = EvaluateRequest(
+        settings=settings,
+        out=_job_folder(job / "out"),
+        metrics=job / METRICS_FILE,
+        models=models,
+        prompts=_prompts(prompts, settings, job),
+    )
+    with RichReporter() as reporter, reporter.stage("evaluate"):
+        _run_job(settings, "evaluate", request, job, reporter)
+    Console(highlight=False).print(accuracy_table(Evaluation.read(request.out / "evaluation.json")))
+
+
+def _prompts(given: Path | None, settings: Settings, job: Path) -> Path:
+    """The file of held-out prompts, written first if they are generated."""
+    from nemotron_rl.data.arithmetic import generate_arithmetic
+    from nemotron_rl.data.prompts import load_prompts, write_prompts
+
+    path = given or settings.data.eval_file
+    if path is not None:
+        load_prompts(path)  # a broken line is an error now, rather than in the job
+        return path.absolute()
+    _, held_out = generate_arithmetic(settings.data.seed, settings.data.eval_prompts, settings.data.arithmetic)
+    return write_prompts(job / "prompts.jsonl", held_out)
+
+
+def _job_folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _run_job(settings: Settings, name: str, request: Request, folder: Path, reporter: Reporter, ranks: int = 0) -> None:
+    """Run `nemotron_rl.jobs.NAME` to its end, under torchrun when `ranks` is given."""
+    import sys
+
+    from nemotron_rl.cluster.factory import open_cluster
+    from nemotron_rl.cluster.job import JobSpec
+    from nemotron_rl.cluster.run import run_job
+
+    path = request.write(folder / "request.json")
+    cluster = settings.cluster
+    spec = JobSpec(
+        key=f"{settings.run_id}-{name}",
+        argv=(sys.executable, "-m", f"nemotron_rl.jobs.{name}", str(path)),
+        work_dir=folder,
+        distributed=ranks > 0,
+        ranks=ranks or 1,
+        nodes=cluster.nodes if ranks else 1,
+        cpus_per_rank=cluster.cpus_per_rank,
+        gpus_per_node=cluster.gpus_per_node,
+        time_limit_minutes=cluster.time_limit_minutes,
+    )
+    reporter.note(f"log in {folder}")
+    run_job(open_cluster(cluster), spec, poll_seconds=cluster.poll_seconds)

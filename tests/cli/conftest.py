@@ -1,0 +1,30 @@
+"""A command line to call, and a small checkpoint to call it on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from nemotron_rl.checkpoint.synth import synthesize
+from nemotron_rl.cli.app import app
+
+
+@pytest.fixture
+def cli(monkeypatch, tmp_path):
+    """Call the command line in an empty folder; the result has exit_code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints") / "tiny"
+    synthesize("tiny", folder)
+    return folder
