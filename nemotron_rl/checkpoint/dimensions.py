@@ -10,8 +10,8 @@ from nemotron_rl.checkpoint.dtypes import CONFIG_DTYPES
 from nemotron_rl.checkpoint.spelling import Pattern, read_pattern
 from nemotron_rl.errors import CheckpointError
 
-LARGEST = 1 << 32
-"""No size in a config may be larger: protects arithmetic and loops from a broken file."""
+LARGEST, MOST_EXPERTS = 1 << 32, 1 << 16
+"""No size in a config may be larger: a broken file must not make us count to a billion."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,14 @@ class _Reader:
     def __init__(self, config: Mapping[str, Any], where: str) -> None:
         self.config, self.where = config, where
 
-    def __call__(self, key: str) -> int:
+    def __call__(self, key: str, largest: int = LARGEST) -> int:
         value = self.config.get(key)
         if value is None:
             raise CheckpointError(f"{self.where}: `{key}` is missing; the shapes of the tensors depend on it")
-        if type(value) is not int or not 0 < value <= LARGEST:
-            raise CheckpointError(f"{self.where}: `{key}` must be a positive whole number, not {value!r:.80}")
+        if type(value) is not int or not 0 < value <= largest:
+            raise CheckpointError(
+                f"{self.where}: `{key}` must be a positive whole number up to {largest}, not {value!r:.80}"
+            )
         return value
 
     def divides(self, small: str, large: str) -> None:
@@ -93,7 +95,7 @@ def _moe(sizes: _Reader) -> dict[str, int]:
     sizes.at_most("num_experts_per_tok", "n_routed_experts")
     latent = sizes.config.get("moe_latent_size") is not None
     return {
-        "N": sizes("n_routed_experts"),
+        "N": sizes("n_routed_experts", MOST_EXPERTS),
         "J": sizes("moe_intermediate_size"),
         "S": sizes("moe_shared_expert_intermediate_size"),
         "X": sizes("moe_latent_size" if latent else "hidden_size"),

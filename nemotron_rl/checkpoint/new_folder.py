@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,11 +39,11 @@ def new_folder(dst: Path) -> Iterator[Path]:
     made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     with _writing(dst):
         parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{dst.name}.partial-", dir=parent))
+        partial = parent / f".{dst.name}.partial-{secrets.token_hex(8)}"
+        partial.mkdir()
     try:
         yield partial
         with _writing(dst):
-            partial.chmod(0o777 & ~_umask())
             partial.rename(dst)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -80,10 +80,3 @@ def _nearest_existing(path: Path) -> Path:
     while not path.exists():
         path = path.parent
     return path
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it; mkdtemp ignores it and makes private folders."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

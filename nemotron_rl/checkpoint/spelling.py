@@ -23,6 +23,9 @@ MTP_STRING_KEY, MTP_LIST_KEY, MTP_DEPTH_KEY = (
     "num_nextn_predict_layers",
 )
 
+LARGEST_DEPTH = 64
+"""MTP steps; a broken config must not make us count to a billion."""
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -155,8 +158,8 @@ def _read_depth(config: Mapping[str, Any], where: str) -> int:
     depth = config.get(MTP_DEPTH_KEY)
     if depth is None:
         return 0
-    if type(depth) is not int or depth < 0:
+    if type(depth) is not int or not 0 <= depth <= LARGEST_DEPTH:
         raise CheckpointError(
-            f"{where}: `{MTP_DEPTH_KEY}` must be a whole number of MTP steps (0 for none), not {depth!r:.80}"
+            f"{where}: `{MTP_DEPTH_KEY}` must be a number of MTP steps from 0 to {LARGEST_DEPTH}, not {depth!r:.80}"
         )
     return depth

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nemotron_rl.checkpoint.geometries import geometry, preset_config, preset_generation_config, preset_names, sources
+from nemotron_rl.checkpoint.geometries import (
+    SCALABLE,
+    geometry,
+    preset_config,
+    preset_generation_config,
+    preset_names,
+    sources,
+)
 from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.checkpoint.synth import plan_synth
 from nemotron_rl.checkpoint.tensor_table import tensor_table
@@ -108,8 +117,28 @@ def test_impossible_overrides_are_refused(overrides: dict[str, int], says: str) 
         preset_config("tiny", overrides)
 
 
+sizes = st.integers(-1, 40) | st.none() | st.booleans() | st.text(max_size=2) | st.just(1 << 64)
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys([*SCALABLE, "dtype", "use_bias", "mlp_bias"], sizes)))
+def test_any_sizes_give_a_table_or_an_error(changed: dict[str, object]) -> None:
+    try:
+        table = list(tensor_table(preset_config("tiny") | changed))
+    except CheckpointError:
+        return
+    assert len({spec.name for spec in table}) == len(table)
+    assert all(axis > 0 for spec in table for axis in spec.shape)
+
+
 @pytest.mark.parametrize(
-    "broken", [{"hidden_size": None}, {"head_dim": "32"}, {"vocab_size": 1 << 40}, {"dtype": "int4"}]
+    "broken",
+    [
+        {"hidden_size": None},
+        {"head_dim": "32"},
+        {"vocab_size": 1 << 40},
+        {"dtype": "int4"},
+        {"n_routed_experts": 1 << 17},
+    ],
 )
 def test_a_config_without_usable_sizes_is_refused_by_key(broken: dict[str, object]) -> None:
     with pytest.raises(CheckpointError, match=next(iter(broken))):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nemotron_rl.checkpoint.layout import INDEX_FILE, CheckpointFolder, read_layout
 from nemotron_rl.errors import CheckpointError
@@ -139,6 +141,27 @@ def test_an_index_can_only_name_plain_files(tiny: Path, copy_of: Copier, file: o
     (folder / INDEX_FILE).write_text(json.dumps({"weight_map": {"a": file}}))
     with pytest.raises(CheckpointError, match="plain name"):
         read_layout(folder)
+
+
+anything = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from(["model-00001-of-00003.safetensors", "../x.safetensors", "model.safetensors"])
+)
+
+
+@given(weight_map=anything | st.dictionaries(st.sampled_from(["lm_head.weight", "x", ""]), anything))
+def test_any_index_is_read_or_refused(tiny: Path, tmp_path_factory: pytest.TempPathFactory, weight_map: object) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "model-00001-of-00003.safetensors").symlink_to(tiny / "model-00001-of-00003.safetensors")
+    (folder / INDEX_FILE).write_text(json.dumps({"weight_map": weight_map}))
+    try:
+        layout = read_layout(folder)
+    except CheckpointError:
+        return
+    assert layout.problems
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

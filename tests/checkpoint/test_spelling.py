@@ -59,6 +59,7 @@ def test_a_head_of_depth_zero_has_no_pattern_even_where_the_config_spells_one() 
         ({STRING: ""}, ["no attention", "none"]),
         ({STRING: "M*", MTP_DEPTH: 1}, [MTP_STRING, MTP_LIST]),
         ({STRING: "M*", MTP_DEPTH: -1, MTP_STRING: "*E"}, [MTP_DEPTH, "-1"]),
+        ({STRING: "M*", MTP_DEPTH: 10**9, MTP_STRING: "*E"}, [MTP_DEPTH, "0 to 64"]),
         ({STRING: "M*", MTP_DEPTH: True, MTP_STRING: "*E"}, [MTP_DEPTH]),
         ({STRING: "M*", MTP_DEPTH: 1, MTP_STRING: "*E", MTP_LIST: ["moe"]}, [MTP_STRING, MTP_LIST, "'*E'", "'E'"]),
     ],
