@@ -13,6 +13,8 @@ from nemotron_rl.config.problem import Problem
 from nemotron_rl.config.settings import Settings
 
 ENV_PREFIX = "NEMOTRON_RL_"
+NOT_SETTINGS = ("NEMOTRON_RL_JOB", "NEMOTRON_RL_TEST_")
+"""Variables that begin so are tags by which a process's descendants are found; jobs inherit them with the rest."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     """`NEMOTRON_RL_TRAIN__OPTIMIZER__LR=1e-6` sets `train.optimizer.lr`."""
     layer = Layer()
     for name in sorted(environ):
-        if name.startswith(ENV_PREFIX):
+        if name.startswith(ENV_PREFIX) and not name.startswith(NOT_SETTINGS):
             path = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
             layer.put(path, parse_value(path, environ[name]), f"environment {name}")
     return layer

@@ -64,6 +64,10 @@ def test_the_strongest_mention_of_a_preset_wins(tmp_path):
     assert load_settings(None, environ={}).preset == "tiny"
 
 
+def test_tags_of_processes_are_not_settings():
+    load_settings("tiny", environ={"NEMOTRON_RL_JOB": "x", "NEMOTRON_RL_TEST_SERVICE": "y", "PATH": "/bin"})
+
+
 def test_a_run_is_named_after_its_preset_and_the_time():
     assert re.fullmatch(r"tiny-\d{8}-\d{6}", load_settings("tiny", environ={}).run_id)
     assert load_settings("tiny", overrides=["run_id=2026"], environ={}).run_id == "2026"
