@@ -5,14 +5,14 @@ transformers re-draws some weights when it loads and renames others when it save
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nemotron_rl import __version__
-from nemotron_rl.checkpoint.layout import CONFIG_FILE, INDEX_FILE, CheckpointFolder, TensorEntry, read_json_object
+from nemotron_rl.checkpoint.companions import carry_over
+from nemotron_rl.checkpoint.layout import CONFIG_FILE, CheckpointFolder, TensorEntry, read_json_object
 from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
 from nemotron_rl.checkpoint.progress import Meter, Progress
 from nemotron_rl.checkpoint.selection import Mtp, new_name, select_config
@@ -21,10 +21,9 @@ from nemotron_rl.checkpoint.tally import Tally, tally
 from nemotron_rl.checkpoint.tensor_table import tensor_table
 from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, ShardWriter, plan_shards, write_json
 from nemotron_rl.config.base import Frozen
-from nemotron_rl.errors import CheckpointError, InputError
+from nemotron_rl.errors import CheckpointError
 
 PROVENANCE_FILE = "nemotron_rl_slice.json"
-_WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
 
 
 class SliceReport(Frozen):
@@ -86,7 +85,7 @@ def slice_checkpoint(
         with ShardWriter(partial, shards) as writer:
             for copy in copies:
                 writer.write(copy.new.name, _metered(source.raw(copy.old_name), meter))
-        _carry_over(src, partial)
+        carry_over(src, partial, leave=frozenset({PROVENANCE_FILE}))
         write_json(partial / CONFIG_FILE, config)
         write_json(partial / PROVENANCE_FILE, _provenance(src, source, name, kept, mtp))
     pattern = read_pattern(config)
@@ -119,18 +118,6 @@ def _metered(chunks: Iterator[bytes], meter: Meter) -> Iterator[bytes]:
     for chunk in chunks:
         yield chunk
         meter.add(len(chunk))
-
-
-def _carry_over(src: Path, dst: Path) -> None:
-    """Copy tokenizer, template, generation config, remote code, licences: every file that is not weights or hidden."""
-    for file in sorted(src.iterdir()):
-        weights = file.suffix in _WEIGHT_SUFFIXES or file.name == INDEX_FILE
-        if weights or file.name in (CONFIG_FILE, PROVENANCE_FILE) or file.name.startswith(".") or not file.is_file():
-            continue
-        try:
-            shutil.copyfile(file, dst / file.name)
-        except OSError as error:
-            raise InputError(f"cannot copy {file.name} into {dst.parent}: {error.strerror}") from error
 
 
 def _provenance(src: Path, source: CheckpointFolder, name: str, kept: Sequence[int], mtp: Mtp) -> dict[str, Any]:

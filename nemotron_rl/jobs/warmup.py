@@ -16,7 +16,6 @@ def warmup(request: WarmupRequest) -> None:
     from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
     from nemotron_rl.data.prompts import load_prompts
     from nemotron_rl.data.sampler import PromptSampler
-    from nemotron_rl.rl.supervised import supervised_document
     from nemotron_rl.jobs.measure import MetricsLog, Phases
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.export import export_checkpoint
@@ -24,6 +23,7 @@ def warmup(request: WarmupRequest) -> None:
     from nemotron_rl.megatron.trainer import Trainer
     from nemotron_rl.rl.batch import Batch, make_batch
     from nemotron_rl.rl.losses import LossTerms
+    from nemotron_rl.rl.supervised import supervised_document
 
     def cross_entropy(logprob_BL: Tensor, _: Batch) -> LossTerms:
         return LossTerms(-logprob_BL)

@@ -36,7 +36,7 @@ class MtpContext:
 
 
 def mtp_targets(mask_BL: Tensor, depth: int) -> Tensor:
-    """Which positions i the head of `depth` (from 0) predicts: those whose target i + depth + 2 is in the mask; [B, L]."""
+    """Positions i that the head of `depth` (from 0) predicts: their target i + depth + 2 is in the mask; [B, L]."""
     shift = depth + 2
     targets_BL = torch.zeros_like(mask_BL)
     targets_BL[:, :-shift] = mask_BL[:, shift:]

@@ -23,7 +23,9 @@ LossFunction = Callable[[Batch, Tensor], tuple[Tensor, Tensor, dict[str, Tensor]
 """(micro-batch, logits_BLV) -> summed loss, int64 count of tokens that divides all gradients, sums to report."""
 
 
-def forward(model: MegatronModel, micro_batches: Sequence[Batch], read: Callable[[Batch, Tensor], Tensor]) -> list[Tensor]:
+def forward(
+    model: MegatronModel, micro_batches: Sequence[Batch], read: Callable[[Batch, Tensor], Tensor]
+) -> list[Tensor]:
     """`read(micro_batch, logits_BLV)` of each micro-batch; an empty list but on the last pipeline stage. No MTP."""
 
     def collect(batch: Batch, logits_BLV: Tensor, non_loss_data: bool = True) -> Tensor:

@@ -66,7 +66,10 @@ def different_names(sent: Mapping[str, str], held: Mapping[str, str], version: i
     Raises:
         WeightMismatch: when the two sides do not name the same tensors.
     """
-    for names, what in ((sent.keys() - held.keys(), "were sent but are not held"), (held.keys() - sent.keys(), "are held but were not sent")):
+    for names, what in (
+        (sent.keys() - held.keys(), "were sent but are not held"),
+        (held.keys() - sent.keys(), "are held but were not sent"),
+    ):
         if names:
             raise WeightMismatch(f"weight version {version}: {len(names)} tensors {what}; the first is {min(names)}")
     return sorted(name for name in sent if sent[name] != held[name])

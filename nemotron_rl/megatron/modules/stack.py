@@ -50,9 +50,7 @@ def cpu_stack_spec(_: object = None) -> ModuleSpec:
 def _mamba_layer() -> ModuleSpec:
     projections = MambaMixerSubmodules(in_proj=LocalLayerNormColumnParallelLinear, out_proj=RowParallelLinear)
     mixer = ModuleSpec(module=TorchMambaMixer, submodules=projections)
-    return ModuleSpec(
-        module=MambaLayer, submodules=MambaLayerSubmodules(mixer=mixer, mamba_bda=get_bias_dropout_add)
-    )
+    return ModuleSpec(module=MambaLayer, submodules=MambaLayerSubmodules(mixer=mixer, mamba_bda=get_bias_dropout_add))
 
 
 def _attention_layer() -> ModuleSpec:
@@ -86,9 +84,7 @@ def _moe_layer() -> ModuleSpec:
     experts = get_moe_module_spec(use_te=False, num_experts=1, moe_grouped_gemm=False)
     return ModuleSpec(
         module=MoETransformerLayer,
-        submodules=TransformerLayerSubmodules(
-            pre_mlp_layernorm=RMSNorm, mlp=experts, mlp_bda=get_bias_dropout_add
-        ),
+        submodules=TransformerLayerSubmodules(pre_mlp_layernorm=RMSNorm, mlp=experts, mlp_bda=get_bias_dropout_add),
     )
 
 

@@ -33,6 +33,11 @@ class PrefectServer:
         return f"http://127.0.0.1:{self.port}/api"
 
     @property
+    def program(self) -> str:
+        """Prefect's command line."""
+        return _PREFECT
+
+    @property
     def environ(self) -> dict[str, str]:
         """The environment of its clients, its worker and the flow runs."""
         return {

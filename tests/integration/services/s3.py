@@ -40,6 +40,11 @@ class S3:
             aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         )
 
+    def read(self, key: str) -> bytes:
+        """One object's bytes."""
+        content: bytes = self.client().get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        return content
+
     def keys(self, prefix: str = "") -> set[str]:
         """All object keys under a prefix."""
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)

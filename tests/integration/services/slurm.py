@@ -39,7 +39,12 @@ class Slurm:
     @property
     def environ(self) -> dict[str, str]:
         """The environment of its clients."""
-        return {**os.environ, "PATH": _path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
+        return {**os.environ, **self.client_environ}
+
+    @property
+    def client_environ(self) -> dict[str, str]:
+        """What its clients need in their environment beside their own."""
+        return {"PATH": _path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def run(self, *argv: str) -> str:
         """One of Slurm's commands, and what it prints."""
@@ -54,6 +59,11 @@ class Slurm:
         log = self.folder / "slurmctld.out"
         with daemon(argv, environ=self.environ, log=log, ready=lambda: listening(self.port), ports=[self.port]):
             yield
+
+    def ended_jobs(self) -> list[dict[str, str]]:
+        """What Slurm recorded of every job that ended, by Slurm's own names."""
+        lines = (self.folder / "jobcomp.txt").read_text().splitlines()
+        return [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
 
     def idle_nodes(self) -> int:
         """How many nodes can take a job."""
