@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -60,16 +61,15 @@ def synth(
 
 def inspect(src: Src, cache_dir: CacheDir = None, json: Json = False) -> None:
     """Show pattern, parameters and bytes per block, types, MTP head and problems. Ends with 2 if there are any."""
-    from rich.console import Console
-
     from nemotron_rl.checkpoint.inspect import inspect_checkpoint
+    from nemotron_rl.report.console import open_console
     from nemotron_rl.report.tables import inspection_view
 
     inspection = inspect_checkpoint(_open(src, cache_dir))
     if json:
         typer.echo(inspection.model_dump_json(indent=1))
     else:
-        Console(highlight=False).print(inspection_view(inspection))
+        open_console(sys.stdout).print(inspection_view(inspection))
     if inspection.problems:
         raise typer.Exit(2)
 
@@ -102,9 +102,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compare two checkpoints tensor by tensor, bit by bit. Ends with 1 when they differ."""
-    from rich.console import Console
-
     from nemotron_rl.checkpoint.verify import verify_checkpoints
+    from nemotron_rl.report.console import open_console
     from nemotron_rl.report.tables import comparison_view
 
     folders = _open(a, cache_dir), _open(b, cache_dir)
@@ -113,7 +112,7 @@ def verify(
     if json:
         typer.echo(comparison.model_dump_json(indent=1))
     else:
-        Console(highlight=False).print(comparison_view(comparison, a, b))
+        open_console(sys.stdout).print(comparison_view(comparison, a, b))
     if not comparison.identical:
         raise typer.Exit(1)
 
@@ -142,14 +141,13 @@ def _parse_scale(text: str) -> tuple[str, int]:
 
 
 def _print_made(folder: Path, pattern: str, tally: object, shards: int, dry_run: bool) -> None:
-    from rich.console import Console
-
     from nemotron_rl.checkpoint.tally import Tally
     from nemotron_rl.report import format as fmt
+    from nemotron_rl.report.console import open_console
     from nemotron_rl.report.tables import tally_table
 
     assert isinstance(tally, Tally)
-    console = Console(highlight=False)
+    console = open_console(sys.stdout)
     console.print(tally_table(tally))
     where = f"{'would be' if dry_run else 'is'} in {folder}, {fmt.plural(shards, 'file')} of tensors"
     console.print(f"\n{pattern} {where}", soft_wrap=True, markup=False)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
 from nemotron_rl.errors import NemotronRLError
 
 
 def show_error(error: NemotronRLError) -> None:
     """Print the error's kind, message and notes. No traceback: these errors say themselves what to do."""
-    from rich.console import Console
     from rich.panel import Panel
     from rich.text import Text
+
+    from nemotron_rl.report.console import open_console
 
     notes = [str(note) for note in getattr(error, "__notes__", ())]
     text = Text("\n".join([str(error), *notes]), overflow="fold")
     panel = Panel(text, title=type(error).__name__, title_align="left", border_style="red", padding=(0, 1))
-    Console(stderr=True, highlight=False).print(panel)
+    open_console(sys.stderr).print(panel)

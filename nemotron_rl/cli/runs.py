@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,6 @@ from nemotron_rl.cli import options
 from nemotron_rl.cli.options import Cluster, ConfigFile, DryRun, OutputDir, Preset, RunId, Set, Source, Store
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nemotron_rl.config.settings import Settings
 
 PREFECT_DEFAULTS = {
@@ -22,6 +21,8 @@ PREFECT_DEFAULTS = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     # On a busy machine the ephemeral server needs longer than Prefect's 20 s.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    # The heartbeat's write collides with the server's others on a busy machine: "database is locked" (3.9.1).
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
 
 
@@ -67,8 +68,6 @@ def _flow_command(app: typer.Typer, name: str, text: str, start: Callable[[Setti
 
 def _run(settings: Settings, start: Callable[[Settings], object]) -> None:
     """Run a flow with progress on stderr, then print the summary that it wrote, also when it raised."""
-    from rich.console import Console
-
     from nemotron_rl.report.console import RichReporter
     from nemotron_rl.report.run_report import REPORT_FILE
 
@@ -85,18 +84,19 @@ def _run(settings: Settings, start: Callable[[Settings], object]) -> None:
                 start(settings)
     finally:
         if _stamp(path) != before:  # not one that an earlier run of the same name left
-            _print_report(path, Console(highlight=False))
+            _print_report(path)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     return (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else None
 
 
-def _print_report(path: Path, console: Console) -> None:
+def _print_report(path: Path) -> None:
+    from nemotron_rl.report.console import open_console
     from nemotron_rl.report.run_report import RunReport
     from nemotron_rl.report.summary import summary
 
-    console.print(summary(RunReport.read(path)))
+    open_console(sys.stdout).print(summary(RunReport.read(path)))
 
 
 def _validate(settings: Settings) -> None:
@@ -117,8 +117,6 @@ def report(
     json: options.Json = False,
 ) -> None:
     """Print the summary of a finished run again."""
-    from rich.console import Console
-
     from nemotron_rl.report.markdown import markdown as as_markdown
     from nemotron_rl.report.run_report import RunReport
 
@@ -128,4 +126,4 @@ def report(
     elif markdown:
         typer.echo(as_markdown(found))
     else:
-        _print_report(run, Console(highlight=False))
+        _print_report(run)

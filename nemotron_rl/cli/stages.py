@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -64,12 +65,10 @@ def evaluate(
     cache_dir: CacheDir = None,
 ) -> None:
     """Measure the accuracy of checkpoints on the same held-out prompts."""
-    from rich.console import Console
-
     from nemotron_rl.checkpoint.source import open_source, source_name
     from nemotron_rl.evaluate.scores import Evaluation
     from nemotron_rl.jobs.requests import METRICS_FILE, EvaluateRequest
-    from nemotron_rl.report.console import RichReporter
+    from nemotron_rl.report.console import RichReporter, open_console
     from nemotron_rl.report.summary import accuracy_table
 
     flags: dict[str, object] = {"--output-dir": output_dir, "--run-id": run_id, "--cluster": cluster}
@@ -85,7 +84,7 @@ def evaluate(
     )
     with RichReporter() as reporter, reporter.stage("evaluate"):
         _run_job(settings, "evaluate", request, job, reporter)
-    Console(highlight=False).print(accuracy_table(Evaluation.read(request.out / "evaluation.json")))
+    open_console(sys.stdout).print(accuracy_table(Evaluation.read(request.out / "evaluation.json")))
 
 
 def _prompts(given: Path | None, settings: Settings, job: Path) -> Path:
@@ -108,8 +107,6 @@ def _job_folder(path: Path) -> Path:
 
 def _run_job(settings: Settings, name: str, request: Request, folder: Path, reporter: Reporter, ranks: int = 0) -> None:
     """Run `nemotron_rl.jobs.NAME` to its end, under torchrun when `ranks` is given."""
-    import sys
-
     from nemotron_rl.cluster.factory import open_cluster
     from nemotron_rl.cluster.job import JobSpec
     from nemotron_rl.cluster.run import run_job

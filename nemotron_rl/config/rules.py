@@ -95,7 +95,7 @@ def layers_are_distinct(settings: Settings) -> Iterator[Broken]:
 
 
 @rule
-def schedules_fit_their_steps(settings: Settings) -> Iterator[Broken]:
+def schedules_decay_downwards(settings: Settings) -> Iterator[Broken]:
     for name, phase in (("train", settings.train), ("warmup", settings.warmup)):
         optimizer = phase.optimizer
         if optimizer.min_lr > optimizer.lr:
@@ -103,12 +103,6 @@ def schedules_fit_their_steps(settings: Settings) -> Iterator[Broken]:
                 f"{name}.optimizer.min_lr",
                 f"should not be above {name}.optimizer.lr = {optimizer.lr:g}",
                 (f"{name}.optimizer.lr",),
-            )
-        if phase.steps and optimizer.warmup_steps > phase.steps:
-            yield Broken(
-                f"{name}.optimizer.warmup_steps",
-                f"should not be above {name}.steps = {phase.steps}",
-                (f"{name}.steps",),
             )
 
 

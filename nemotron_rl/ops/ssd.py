@@ -1,6 +1,7 @@
 """Mamba-2's state-space scan in plain torch: over a whole sequence in chunks, and one token at a time.
 
-B sequences · L tokens · H heads · P head dim · G groups · N state · R heads per group · K chunks · T, S tokens in a chunk
+B sequences · L tokens · H heads · P head dim · G groups · N state · R heads per group · K chunks
+T, S tokens in a chunk
 Dao and Gu, "Transformers are SSMs" (arXiv 2405.21060), section 6. transformers 5.12.1 sums over the wrong dimension
 between chunks, so it must not be compared against beyond one chunk.
 """

@@ -5,12 +5,13 @@ Without a terminal (a pipe, a log file) the lasting lines are all there is.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -22,14 +23,21 @@ from nemotron_rl.report.steps import step_text
 
 WARMUP_EVERY = 10
 """A warm-up step takes a fraction of a second, so only every tenth gets a line; the bar shows all of them."""
+WIDTH = 120
+"""Columns where there is no terminal to ask."""
 _NAME_WIDTH = 9
+
+
+def open_console(file: TextIO) -> Console:
+    """A console on stdout or stderr; wide when that is not a terminal, so that a log's tables need no folding."""
+    return Console(file=file, highlight=False, width=None if file.isatty() else WIDTH)
 
 
 class RichReporter:
     """A Reporter that draws. Open it as a context, so that the terminal is put back in order."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or open_console(sys.stderr)
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}
         self._totals: dict[str, int] = {}

@@ -29,10 +29,8 @@ def sample(logits_BV: Tensor, uniform_B: Tensor, settings: SamplingSettings) -> 
     if settings.temperature > 0:
         logits_BV = logits_BV / settings.temperature
     logprob_BV = logits_BV.log_softmax(-1)
-    if settings.temperature == 0:
-        token_B = logits_BV.argmax(-1)
-    else:
-        token_B = _draw(logprob_BV, uniform_B, settings)
+    greedy = settings.temperature == 0
+    token_B = logprob_BV.argmax(-1) if greedy else _draw(logprob_BV, uniform_B, settings)
     return token_B, logprob_BV.gather(-1, token_B[:, None]).squeeze(-1)
 
 

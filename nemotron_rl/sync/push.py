@@ -66,10 +66,8 @@ def different_names(sent: Mapping[str, str], held: Mapping[str, str], version: i
     Raises:
         WeightMismatch: when the two sides do not name the same tensors.
     """
-    for names, what in (
-        (sent.keys() - held.keys(), "were sent but are not held"),
-        (held.keys() - sent.keys(), "are held but were not sent"),
-    ):
+    unheld, unsent = sent.keys() - held.keys(), held.keys() - sent.keys()
+    for names, what in ((unheld, "were sent but are not held"), (unsent, "are held but were not sent")):
         if names:
             raise WeightMismatch(f"weight version {version}: {len(names)} tensors {what}; the first is {min(names)}")
     return sorted(name for name in sent if sent[name] != held[name])
@@ -83,4 +81,5 @@ def first_difference(sent: Tensor, held: Tensor) -> str:
     if not len(places):
         return "differs only in the bits of zeros or NaNs"
     index = tuple(places[0].tolist())
-    return f"first differs at {list(index)}: sent {sent[index].item()!r}, held {held[index].item()!r}; {len(places)} elements differ"
+    values = f"sent {sent[index].item()!r}, held {held[index].item()!r}"
+    return f"first differs at {list(index)}: {values}; {len(places)} elements differ"

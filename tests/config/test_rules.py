@@ -29,7 +29,7 @@ BROKEN = {
     ),
     "cpu_backend_runs_fp32_and_the_reference_engine": ({"rollout.engine": "sglang"}, "needs model.backend = cuda"),
     "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
-    "schedules_fit_their_steps": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
+    "schedules_decay_downwards": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
     "prompt_files_come_in_pairs": ({"data.train_file": "a.jsonl"}, "is needed with data.train_file"),
     "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 100}, "hold out at most 99"),
     "ranks_spread_evenly_over_nodes": (

@@ -88,10 +88,8 @@ def observe(checkpoint: Path, parallel: ParallelSettings, scratch: Path) -> dict
     difference = (trainer.logprobs(batch) - batch.rollout_logprob_BL).abs()
     seen["engine_difference"] = max(process.gathered_over_dp([float(difference.max())]))
 
-    fixed = [
-        TokenSequence(p, tuple(draw.randrange(4, 500) for _ in range(n)))
-        for p, (_, n) in zip(prompts, SHAPES, strict=True)
-    ]
+    fixed_responses = [tuple(draw.randrange(4, 500) for _ in range(n)) for _, n in SHAPES]
+    fixed = [TokenSequence(p, r) for p, r in zip(prompts, fixed_responses, strict=True)]
     batch = make_batch(process.share_of_dp(fixed), 0, parallel.tp)
     before = trainer.logprobs(batch)
     seen["logprobs"] = [row[mask > 0].tolist() for row, mask in zip(before, batch.mask_BL, strict=True)]
@@ -101,12 +99,7 @@ def observe(checkpoint: Path, parallel: ParallelSettings, scratch: Path) -> dict
         seen["mtp"] = _mtp_oracle(trainer, model, batch)
         seen["trunk_gradient"] = _trunk_gradient(trainer, model, batch)
     update = trainer.update(batch, lambda logprob_BL, _: LossTerms(-logprob_BL, {"x": -logprob_BL.detach()}))
-    seen["update"] = {
-        "loss": update.loss,
-        "x": update.means["x"],
-        "grad_norm": update.grad_norm,
-        "mtp_loss": update.mtp_loss,
-    }
+    seen["update"] = update.metrics("update")
     after = kept()
     seen["changed"] = sorted(name for name in after if not torch.equal(after[name], loaded[name]))
     if process.is_first_rank():
