@@ -16,5 +16,5 @@ def show_error(error: NemotronRLError) -> None:
 
     notes = [str(note) for note in getattr(error, "__notes__", ())]
     text = Text("\n".join([str(error), *notes]), overflow="fold")
-    panel = Panel(text, title=type(error).__name__, title_align="left", border_style="red", padding=(0, 1))
+    panel = Panel(text, title=type(error).__name__, title_align="left", border_style="red", expand=False)
     open_console(sys.stderr).print(panel)
