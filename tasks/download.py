@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import ExitStack
 from pathlib import Path
-
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-from prefect.tasks import exponential_backoff
 
 from nemotron_rl.checkpoint.source import open_source, source_name
 from nemotron_rl.config.base import Frozen
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.store import Artifact
-from tasks.policy import DAY, may_pass
+from tasks.policy import DAY, stage_task
 from tasks.progress import reporter
-from tasks.stage import Facts, Recipe, build, fresh_folder, from_store, run_store
+from tasks.stage import Facts, Recipe, commit, fresh_folder, from_store, run_store, running, work_dir
 
 STAGE = "download"
 
@@ -30,39 +27,25 @@ class Source(Frozen):
     """Its files, on this machine."""
 
 
-@task(
-    name=STAGE,
-    retries=3,
-    retry_delay_seconds=exponential_backoff(10),
-    retry_jitter_factor=0.5,
-    retry_condition_fn=may_pass,
-    timeout_seconds=DAY,
-    tags=["network"],
-    cache_policy=NO_CACHE,
-    persist_result=True,
-)
+@stage_task(STAGE, retries=3, delay_s=10, timeout_s=DAY, tags=("network",))
 def download(settings: Settings) -> Source:
     """Fetch or make the source, once per machine."""
-    source, fetched = settings.source, _Fetched()
-    folder = open_source(
-        source.uri,
-        settings.output_dir.absolute() / "cache" / "sources",
-        seed=source.seed,
-        progress=fetched,
-        endpoint=settings.store.endpoint,
-        region=settings.store.region,
-    )
-    origin: Facts = {"source": source_name(source.uri), "fingerprint": fingerprint(source.uri, folder)}
-    recipe = Recipe("source", (), origin)
-
-    def record(out: Path) -> Facts:
-        (fresh_folder(out) / "source.json").write_text(json.dumps(origin, indent=1) + "\n")
-        return {}
-
-    known = run_store(settings).find(recipe.kind, recipe.digest)
-    if known and not fetched.any:
-        return from_store(STAGE, settings, Source(artifact=known, folder=folder))
-    return Source(artifact=known or build(STAGE, settings, recipe, record), folder=folder)
+    with ExitStack() as stage:
+        fetch = _Fetch(stage, settings)
+        folder = open_source(
+            settings.source.uri,
+            settings.output_dir.absolute() / "cache" / "sources",
+            seed=settings.source.seed,
+            progress=fetch,
+            endpoint=settings.store.endpoint,
+            region=settings.store.region,
+        )
+        recipe = _recipe(settings.source.uri, folder)
+        known = run_store(settings).find(recipe.kind, recipe.digest)
+        if known and not fetch.begun:
+            return from_store(STAGE, settings, Source(artifact=known, folder=folder))
+        fetch.begin()
+        return Source(artifact=known or _record(recipe, settings), folder=folder)
 
 
 def fingerprint(uri: str, folder: Path) -> str:
@@ -78,12 +61,30 @@ def fingerprint(uri: str, folder: Path) -> str:
     return hashlib.sha256(repr((str(folder.absolute()), listing)).encode()).hexdigest()[:32]
 
 
-class _Fetched:
-    """Passes progress on, and remembers whether there was any."""
+def _recipe(uri: str, folder: Path) -> Recipe:
+    return Recipe("source", (), {"source": source_name(uri), "fingerprint": fingerprint(uri, folder)})
 
-    def __init__(self) -> None:
-        self.any = False
+
+def _record(recipe: Recipe, settings: Settings) -> Artifact:
+    out = fresh_folder(work_dir(settings, STAGE) / "out")
+    (out / "source.json").write_text(json.dumps(recipe.settings, indent=1) + "\n")
+    facts: Facts = {}
+    return commit(run_store(settings), recipe, out, facts)
+
+
+class _Fetch:
+    """The stage begins when bytes begin to move: until then the source may turn out to be here already."""
+
+    def __init__(self, stage: ExitStack, settings: Settings) -> None:
+        self.begun = False
+        self._stage = stage
+        self._settings = settings
+
+    def begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self._stage.enter_context(running(STAGE, self._settings))
 
     def __call__(self, done: int, total: int) -> None:
-        self.any = True
+        self.begin()
         reporter().advance(STAGE, done, total)

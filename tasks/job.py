@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nemotron_rl.cluster import Cluster, JobSpec, JobState, JobStatus, open_cluster, run_job
 from nemotron_rl.config.settings import Settings
+from nemotron_rl.errors import InputError
 from nemotron_rl.gates.measures import Metrics
 from nemotron_rl.jobs.requests import METRICS_FILE, Request
 from nemotron_rl.report.metrics import MetricsTail
@@ -39,22 +40,30 @@ class StageJob:
     on_step: Callable[[Metrics], None] = field(default=_ignore)
     """Told about every line of metrics."""
 
-    def run(self, request: Callable[[Path, Path], Request], out: Path) -> Facts:
+    def run(self, kind: type[Request], out: Path, **inputs: object) -> Facts:
         """Run the job, or follow the one that an earlier try started, until `out` holds its results.
 
         Args:
-            request: Makes the job's request from the folder for its results and the file for its metrics.
+            kind: The job's request.
             out: The folder for its results.
+            inputs: The request's fields beyond those that all requests have.
 
         Raises:
             NemotronRLError: What the job reported, or JobError when it ended badly without a word.
+            InputError: The run had this job done before, and its results were deleted.
         """
         cluster, spec = open_cluster(self.settings.cluster), self._spec()
         metrics = spec.work_dir / METRICS_FILE
         if not _is_under_way(cluster, spec):
             fresh_folder(out)
             metrics.unlink(missing_ok=True)
-        request(out, metrics).write(spec.work_dir / "request.json")
+        elif not out.is_dir():
+            raise InputError(
+                f"the job {spec.key} of this run has completed, but its results are neither in {out} nor in the store\n"
+                f"  Use another run_id, or delete {spec.work_dir}."
+            )
+        request = kind.model_validate({"settings": self.settings, "out": out, "metrics": metrics, **inputs})
+        request.write(spec.work_dir / "request.json")
         (spec.work_dir / KEY_FILE).write_text(spec.key)
         follower = _Follower(self, MetricsTail(metrics))
         run_job(cluster, spec, on_poll=follower.look, poll_seconds=self.settings.cluster.poll_seconds)

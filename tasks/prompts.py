@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from nemotron_rl.config.data import DataSettings
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.arithmetic import generate_arithmetic
 from nemotron_rl.data.prompts import Prompt, load_prompts, write_prompts
 from nemotron_rl.store import Artifact
-from tasks.policy import HOUR, may_pass
+from tasks.policy import HOUR, stage_task
 from tasks.stage import Facts, Recipe, build, fresh_folder
 
 STAGE = "prompts"
@@ -21,15 +18,7 @@ TRAIN_FILE = "train.jsonl"
 EVAL_FILE = "eval.jsonl"
 
 
-@task(
-    name=STAGE,
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=may_pass,
-    timeout_seconds=HOUR,
-    cache_policy=NO_CACHE,
-    persist_result=True,
-)
+@stage_task(STAGE, retries=2, delay_s=5, timeout_s=HOUR)
 def make_prompts(settings: Settings) -> Artifact:
     """Generate the prompts, or read the user's files."""
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from nemotron_rl import __version__
 from nemotron_rl.config.base import Frozen
 from nemotron_rl.config.settings import Settings
@@ -22,9 +19,8 @@ from nemotron_rl.report.run_report import ArtifactLine, RunReport
 from nemotron_rl.store import Artifact, ArtifactStore
 from tasks.artifacts import show_plot, show_report, show_steps
 from tasks.evaluate import EVALUATION_FILE
-from tasks.policy import HOUR, may_pass
-from tasks.progress import reporter
-from tasks.stage import Facts, Recipe, build, fresh_folder, run_store
+from tasks.policy import HOUR, stage_task
+from tasks.stage import Facts, Recipe, build, fresh_folder, run_store, running
 from tasks.timeline import read_timeline
 
 STAGE = "publish"
@@ -49,15 +45,7 @@ class Results(Frozen):
         return self.warmed_up or self.sliced
 
 
-@task(
-    name=STAGE,
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=may_pass,
-    timeout_seconds=HOUR,
-    cache_policy=NO_CACHE,
-    persist_result=True,
-)
+@stage_task(STAGE, retries=2, delay_s=5, timeout_s=HOUR)
 def publish(verdict: Verdict, results: Results, settings: Settings) -> RunReport:
     """Write `report.json`, `report.md` and the plots into the run's folder, store them, and show them in Prefect."""
     store, run_dir = run_store(settings), settings.run_dir
@@ -81,18 +69,10 @@ def publish(verdict: Verdict, results: Results, settings: Settings) -> RunReport
     return report
 
 
-@task(
-    name="publish-training",
-    retries=2,
-    retry_delay_seconds=5,
-    retry_condition_fn=may_pass,
-    timeout_seconds=HOUR,
-    cache_policy=NO_CACHE,
-    persist_result=True,
-)
+@stage_task("publish-training", retries=2, delay_s=5, timeout_s=HOUR)
 def publish_training(trained: Artifact, settings: Settings) -> Path:
     """Show what training alone found, and return the trained checkpoint's folder."""
-    with reporter().stage(STAGE):
+    with running(STAGE, settings):
         store = run_store(settings)
         draw(read_metrics(store.fetch(trained) / METRICS_FILE), settings, settings.run_dir)
         return link_checkpoint(store, trained, settings.run_dir, "trained")

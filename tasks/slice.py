@@ -5,33 +5,19 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-from prefect.tasks import exponential_backoff
-
 from nemotron_rl.checkpoint.slicing import slice_checkpoint
 from nemotron_rl.checkpoint.source import source_name
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.store import Artifact
 from tasks.download import Source
-from tasks.policy import HOUR, may_pass
+from tasks.policy import HOUR, stage_task
 from tasks.progress import reporter
 from tasks.stage import Facts, Recipe, build, fresh_folder
 
 STAGE = "slice"
 
 
-@task(
-    name=STAGE,
-    retries=3,
-    retry_delay_seconds=exponential_backoff(10),
-    retry_jitter_factor=0.5,
-    retry_condition_fn=may_pass,
-    timeout_seconds=4 * HOUR,
-    tags=["network"],
-    cache_policy=NO_CACHE,
-    persist_result=True,
-)
+@stage_task(STAGE, retries=3, delay_s=10, timeout_s=4 * HOUR, tags=("network",))
 def slice_layers(source: Source, settings: Settings) -> Artifact:
     """Task for nemotron_rl.checkpoint.slicing."""
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from prefect.context import TaskRunContext
-from prefect.states import Completed
 from pydantic import JsonValue
 
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.store import Artifact, ArtifactStore, artifact_digest, open_store
+from tasks.policy import cached
 from tasks.progress import reporter
 from tasks.timeline import timed
 
@@ -58,20 +57,32 @@ def build(stage: str, settings: Settings, recipe: Recipe, make: Callable[[Path],
     store = run_store(settings)
     if found := store.find(recipe.kind, recipe.digest):
         return from_store(stage, settings, found)
-    out = work_dir(settings, stage) / "out"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with reporter().stage(stage), timed(settings.run_dir, stage):
+    with running(stage, settings):
+        out = work_dir(settings, stage) / "out"
         facts = make(out)
-        artifact = store.commit(
-            out,
-            kind=recipe.kind,
-            digest=recipe.digest,
-            inputs=[source.digest for source in recipe.inputs],
-            settings=recipe.settings,
-            facts=facts,
-        )
-    shutil.rmtree(out)  # the store has a copy
+        return commit(store, recipe, out, facts)
+
+
+def commit(store: ArtifactStore, recipe: Recipe, out: Path, facts: Facts) -> Artifact:
+    """Store the folder as the recipe's artifact, and remove it: the store has a copy."""
+    artifact = store.commit(
+        out,
+        kind=recipe.kind,
+        digest=recipe.digest,
+        inputs=[source.digest for source in recipe.inputs],
+        settings=recipe.settings,
+        facts=facts,
+    )
+    shutil.rmtree(out)
     return artifact
+
+
+@contextmanager
+def running(stage: str, settings: Settings) -> Iterator[None]:
+    """A stage at work: its folder is there, it is reported and timed."""
+    work_dir(settings, stage).mkdir(parents=True, exist_ok=True)
+    with reporter().stage(stage), timed(settings.run_dir, stage):
+        yield
 
 
 def fresh_folder(folder: Path) -> Path:
@@ -82,14 +93,8 @@ def fresh_folder(folder: Path) -> Path:
 
 
 def from_store[T](stage: str, settings: Settings, value: T) -> T:
-    """Hand on a result that did not have to be made; Prefect shows the task run as Cached.
-
-    Prefect's own cache is not used: it believes its database, and shows a result as cached after the store was
-    deleted, or as new when only the database is. Whether the store has the artifact is all that counts.
-    """
+    """Hand on a result that did not have to be made, and say so."""
     settings.run_dir.mkdir(parents=True, exist_ok=True)
     with timed(settings.run_dir, stage, cached=True):
         reporter().cached(stage)
-    if TaskRunContext.get() is None:
-        return value
-    return cast(T, Completed(name="Cached", data=value))  # what Prefect makes of it has the value as its result
+    return cached(value)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-from prefect.tasks import exponential_backoff
-
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.store import Artifact
 from tasks.artifacts import StepProgress
 from tasks.job import StageJob
-from tasks.policy import DAY, may_pass
+from tasks.policy import DAY, stage_task
 from tasks.prompts import TRAIN_FILE
 from tasks.stage import Facts, Recipe, build, run_store
 
@@ -22,17 +18,7 @@ WHERE = {"output_dir", "store", "cluster"}
 """Settings that say where a run happens, not what it computes."""
 
 
-@task(
-    name=STAGE,
-    retries=1,
-    retry_delay_seconds=exponential_backoff(30),
-    retry_jitter_factor=0.5,
-    retry_condition_fn=may_pass,
-    timeout_seconds=7 * DAY,
-    tags=["job"],
-    cache_policy=NO_CACHE,
-    persist_result=True,
-)
+@stage_task(STAGE, retries=1, delay_s=30, timeout_s=7 * DAY, tags=("job",))
 def train(start: Artifact, prompts: Artifact, settings: Settings) -> Artifact:
     """Task for nemotron_rl.jobs.train; the artifact is the trained checkpoint with its metrics.
 
@@ -45,11 +31,6 @@ def train(start: Artifact, prompts: Artifact, settings: Settings) -> Artifact:
     def make(out: Path) -> Facts:
         store = run_store(settings)
         folder, questions = store.fetch(start), store.fetch(prompts) / TRAIN_FILE
-        return job.run(
-            lambda out, metrics: TrainRequest(
-                settings=settings, out=out, metrics=metrics, start=folder, prompts=questions
-            ),
-            out,
-        )
+        return job.run(TrainRequest, out, start=folder, prompts=questions)
 
     return build(STAGE, settings, recipe, make)
