@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -50,7 +51,6 @@ class Finished:
     objects: dict[str, bytes]
     slurm_jobs: list[dict[str, str]]
     mark: str
-    run_dir: Path
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         extra = s3.environ | slurm.client_environ | {_MARK: mark, "GLOO_SOCKET_IFNAME": "lo"}
         with prefect_server(extra) as server, prefect_worker(server, _pool()) as worker_log:
             _prefect(server, "--no-prompt", "deploy", "--all", "--prefect-file", str(_PREFECT_FILE))
-            _run_deployment(server, s3, folder, worker_log)
-            found = _look(server, s3, slurm, mark, folder)
+            flow_run = _run_deployment(server, s3, folder, worker_log)
+            found = _look(server, s3, slurm, flow_run, mark)
     yield found
 
 
@@ -118,28 +118,30 @@ def _prefect(server: PrefectServer, *arguments: str) -> str:
     return done.stdout
 
 
-def _run_deployment(server: PrefectServer, s3: S3, folder: Path, worker_log: Path) -> None:
+def _run_deployment(server: PrefectServer, s3: S3, folder: Path, worker_log: Path) -> str:
+    """Run the deployment to its end, and return the flow run's id. (The cron schedule has planned others.)"""
     overrides = _SMALL | {"store.uri": f"s3://{s3.bucket}/nightly", "store.endpoint": s3.endpoint}
     parameters = {"preset": "tiny", "output_dir": str(folder), "overrides": overrides}
     given = [part for name, value in parameters.items() for part in ("--param", f"{name}={json.dumps(value)}")]
     try:
-        _prefect(server, "deployment", "run", _DEPLOYMENT, *given, "--watch")
+        told = _prefect(server, "deployment", "run", _DEPLOYMENT, *given, "--watch")
     except AssertionError as error:
         error.add_note(worker_log.read_text()[-8000:])
         raise
+    found = re.search(r"UUID: (\S+)", told)
+    assert found is not None, told
+    return found[1]
 
 
-def _look(server: PrefectServer, s3: S3, slurm: Slurm, mark: str, folder: Path) -> Finished:
-    (flow_run,) = server.ask("/flow_runs/filter", {})
-    (run_dir,) = (path for path in folder.iterdir() if path.name.startswith("tiny-"))
+def _look(server: PrefectServer, s3: S3, slurm: Slurm, flow_run: str, mark: str) -> Finished:
+    of_this_run = {"flow_runs": {"id": {"any_": [flow_run]}}}
     keys = s3.keys("nightly/")
     return Finished(
-        flow_run=flow_run,
-        task_runs=server.ask("/task_runs/filter", {}),
-        artifacts=server.ask("/artifacts/filter", {}),
+        flow_run=server.ask(f"/flow_runs/{flow_run}"),
+        task_runs=server.ask("/task_runs/filter", of_this_run),
+        artifacts=server.ask("/artifacts/filter", of_this_run),
         keys=keys,
         objects={key: s3.read(key) for key in keys},
         slurm_jobs=slurm.ended_jobs(),
         mark=mark,
-        run_dir=run_dir,
     )
