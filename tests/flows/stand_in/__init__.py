@@ -1,0 +1,1 @@
+"""Jobs with the real ones' requests and results, in milliseconds: to test what surrounds them."""
