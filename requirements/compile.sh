@@ -9,7 +9,10 @@ compile() { # OUT, then what to include
   "$uv" pip compile pyproject.toml "$@" --python-version 3.12 --generate-hashes --no-emit-index-url --no-emit-find-links \
     --custom-compile-command "requirements/compile.sh" --quiet --output-file "requirements/$out.txt"
 }
-compile gpu --extra gpu "$@"
-compile dev --extra train --group dev --constraint requirements/gpu.txt "$@"
-compile train --extra train --constraint requirements/dev.txt "$@"
-compile head --constraint requirements/dev.txt "$@"
+compile gpu --extra gpu --group build "$@"
+compile dev --extra train --group build --group dev --constraint requirements/gpu.txt "$@"
+compile train --extra train --group build --constraint requirements/dev.txt "$@"
+compile head --group build --constraint requirements/dev.txt "$@"
+echo "uv==$("$uv" --version | cut -d' ' -f2)" |
+  "$uv" pip compile - --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+    --custom-compile-command "requirements/compile.sh" --quiet --output-file requirements/uv.txt

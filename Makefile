@@ -1,0 +1,57 @@
+# Everything that a fresh machine with Python 3.12 needs. `make help` lists the targets.
+PYTHON ?= python3.12
+UV := .tools/bin/uv
+BIN := .venv/bin
+INSTALL = $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+SYNC = $(UV) pip sync --quiet --require-hashes --compile-bytecode
+
+.PHONY: help setup validate test unit services lint requirements clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+validate: .venv/.train ## the whole job on this machine: slice, train, evaluate, verdict
+	$(BIN)/nemotron-rl validate $(ARGS)
+
+test: .venv/.dev services ## every check and test; starts and stops the services that it needs
+	$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest $(ARGS)
+
+unit: .venv/.dev ## the fast tests only
+	$(BIN)/python -m pytest -m "not slow and not integration and not gpu" $(ARGS)
+
+lint: .venv/.dev ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: .venv/.dev ## the development environment
+	$(BIN)/pre-commit install
+
+services: ## Debian packages of the integration tests (Slurm, Chromium), if they are missing
+	tests/integration/install-services.sh
+
+requirements: $(UV) ## compile requirements/*.txt again from pyproject.toml
+	requirements/compile.sh $(ARGS)
+
+clean: ## remove the environment; runs/ and the store stay
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache
+
+$(UV):
+	$(PYTHON) -m venv .tools
+	.tools/bin/pip install --quiet --require-hashes --requirement requirements/uv.txt
+
+.venv/bin/python: | $(UV)
+	$(UV) venv --quiet --python $(PYTHON) .venv
+
+.venv/.train: requirements/train.txt pyproject.toml | .venv/bin/python
+	$(SYNC) requirements/train.txt
+	$(INSTALL)
+	@touch $@
+
+# The development environment has all that the training one has.
+.venv/.dev: requirements/dev.txt pyproject.toml | .venv/bin/python
+	$(SYNC) requirements/dev.txt
+	$(INSTALL)
+	@touch .venv/.train $@
