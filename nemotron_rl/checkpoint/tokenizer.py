@@ -94,6 +94,12 @@ class ChatTokenizer:
         return (own,)
 
     @cached_property
+    def turn_end_id(self) -> int:
+        """The one id of `eos_token_ids` that ends an assistant's turn: the tokenizer's own, else the first."""
+        own = self._id_of("eos_token")
+        return own if own is not None and own in self.eos_token_ids else self.eos_token_ids[0]
+
+    @cached_property
     def pad_token_id(self) -> int:
         """Id that fills batches: the tokenizer's, else that of config.json, else the first end-of-sequence id."""
         own = self._id_of("pad_token")

@@ -118,12 +118,12 @@ def prompt_files_come_in_pairs(settings: Settings) -> Iterator[Broken]:
 @rule
 def generated_prompts_leave_some_to_train_on(settings: Settings) -> Iterator[Broken]:
     data = settings.data
-    total = data.arithmetic.problems
+    total = len(data.arithmetic.problems)
     if data.eval_file is None and data.eval_prompts >= total:
         yield Broken(
             "data.eval_prompts",
             f"data.arithmetic has {total} different problems; hold out at most {total - 1}",
-            ("data.arithmetic.max_operand", "data.arithmetic.operators"),
+            ("data.arithmetic.max_left", "data.arithmetic.max_right"),
         )
 
 

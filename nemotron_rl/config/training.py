@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -43,6 +43,9 @@ class MtpSettings(Frozen):
     """Stops MTP's gradient at the embedding, trunk and output layer, so that it does not move the policy."""
 
 
+AnswerStyle = Annotated[str, Field(pattern=r"^[^{}]*\{label\}[^{}]*$")]
+
+
 class WarmupSettings(Frozen):
     """A short supervised phase that makes the reward of a random-weight model learnable. Off for real models."""
 
@@ -50,6 +53,11 @@ class WarmupSettings(Frozen):
     """Optimizer steps; 0 skips the stage."""
     batch_size: int = Field(32, ge=1)
     """Documents per step, all ranks together."""
+    answers: tuple[AnswerStyle, ...] = Field(("{label}",), min_length=1)
+    """Ways to write an answer, of which each document gets one by chance; `{label}` stands for the right answer.
+
+    With several, the model learns to answer in a style that the reward does not ask for: something RL can teach fast.
+    """
     optimizer: OptimizerSettings = OptimizerSettings(lr=1e-3)
     """Its own optimizer and schedule."""
 

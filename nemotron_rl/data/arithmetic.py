@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import operator
 import random
-from itertools import product
 
 from nemotron_rl.config.data import ArithmeticSettings
 from nemotron_rl.data.prompts import Message, Prompt
 from nemotron_rl.errors import SettingsError
 
-_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_OPERATORS = {"+": operator.add, "-": operator.sub}
 
 
 def generate_arithmetic(
@@ -24,14 +23,13 @@ def generate_arithmetic(
     Args:
         seed: Seed of the split and of the order; equal seeds give equal prompts on every machine.
         eval_prompts: How many are held out.
-        settings: What is asked; by default sums of two digits.
+        settings: What is asked; by default sums without a carry.
 
     Raises:
         SettingsError: Nothing would be left to train on.
     """
     settings = settings or ArithmeticSettings()
-    operands = range(settings.max_operand + 1)
-    problems = list(product(operands, dict.fromkeys(settings.operators), operands))
+    problems = settings.problems
     if eval_prompts >= len(problems):
         raise SettingsError(
             f"data.eval_prompts = {eval_prompts} leaves nothing to train on: there are {len(problems)} problems; "

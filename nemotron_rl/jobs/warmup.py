@@ -23,7 +23,7 @@ def warmup(request: WarmupRequest) -> None:
     from nemotron_rl.megatron.trainer import Trainer
     from nemotron_rl.rl.batch import Batch, make_batch
     from nemotron_rl.rl.losses import LossTerms
-    from nemotron_rl.rl.supervised import supervised_document
+    from nemotron_rl.rl.supervised import choose_style, supervised_document
 
     def cross_entropy(logprob_BL: Tensor, _: Batch) -> LossTerms:
         return LossTerms(-logprob_BL)
@@ -38,13 +38,17 @@ def warmup(request: WarmupRequest) -> None:
             mtp=settings.train.mtp,
         )
         tokenizer = ChatTokenizer.from_folder(request.start)
-        documents = [supervised_document(prompt, tokenizer) for prompt in load_prompts(request.prompts)]
-        sampler = PromptSampler(len(documents), settings.warmup.batch_size, settings.data.shuffle_seed)
+        prompts = load_prompts(request.prompts)
+        sampler = PromptSampler(len(prompts), settings.warmup.batch_size, settings.data.shuffle_seed)
         with MetricsLog(request.metrics, process.is_first_rank()) as log:
             for step in range(settings.warmup.steps):
                 phases = Phases()
                 mine = process.share_of_dp(sampler.next_batch())
-                batch = make_batch([documents[i] for i in mine], tokenizer.pad_token_id, settings.parallel.tp)
+                styles = [choose_style(settings.warmup.answers, settings.seed, step, i) for i in mine]
+                documents = [
+                    supervised_document(prompts[i], tokenizer, style) for i, style in zip(mine, styles, strict=True)
+                ]
+                batch = make_batch(documents, tokenizer.pad_token_id, settings.parallel.tp)
                 update = trainer.update(batch, cross_entropy)
                 log.write(step, update.metrics("warmup") | phases.metrics())
         export_checkpoint(trainer.weights(), request.start, request.out)

@@ -31,7 +31,7 @@ BROKEN = {
     "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
     "schedules_decay_downwards": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
     "prompt_files_come_in_pairs": ({"data.train_file": "a.jsonl"}, "is needed with data.train_file"),
-    "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 100}, "hold out at most 99"),
+    "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 550}, "hold out at most 549"),
     "ranks_spread_evenly_over_nodes": (
         {"parallel.world_size": 4, "cluster.nodes": 3, "cluster.kind": "slurm"},
         "should divide parallel.world_size = 4; the nearest is 2",
