@@ -72,5 +72,5 @@ def sample_metrics(samples: Sequence[Sample], batch: Batch) -> dict[str, float]:
 
 
 def sync_metrics(proof: SyncProof) -> dict[str, float]:
-    """What the proof of a push compared. A difference would have stopped the run."""
-    return {"sync/tensors": proof.tensors, "sync/mismatched": 0, "sync/bytes": proof.nbytes}
+    """What the proof of a push compared."""
+    return {"sync/tensors": proof.tensors, "sync/mismatched": proof.mismatched, "sync/bytes": proof.nbytes}

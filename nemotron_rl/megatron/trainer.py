@@ -97,7 +97,7 @@ class Trainer:
         """One optimizer step on all data-parallel ranks' batches.
 
         Raises:
-            NemotronRLError: when the gradient is not finite; the weights are then as before.
+            NemotronRLError: when the gradient is not finite; the weights are spoiled, and the run must end.
         """
         tokens, *mtp_targets_per_depth = self._global_counts(batch)
         mtp = self._mtp_context(tokens, mtp_targets_per_depth)

@@ -16,11 +16,13 @@ Weights = Iterable[tuple[str, Tensor]]
 
 @dataclass(frozen=True)
 class SyncProof:
-    """What was sent and compared in one push; it exists only when everything was equal."""
+    """What was sent and compared in one push."""
 
     version: int
     tensors: int
     """Tensors compared."""
+    mismatched: int
+    """Tensors that differed: 0, for `push` raises otherwise."""
     nbytes: int
     """Bytes sent."""
 
@@ -57,7 +59,7 @@ def push(export: Callable[[], Weights], engine: Engine, version: int) -> SyncPro
             f"weight version {version}: {len(differing)} of {len(sent.checksums)} tensors differ between trainer and "
             f"engine; {first} {where}"
         )
-    return SyncProof(version, len(sent.checksums), sent.nbytes)
+    return SyncProof(version, len(sent.checksums), len(differing), sent.nbytes)
 
 
 def different_names(sent: Mapping[str, str], held: Mapping[str, str], version: int) -> list[str]:

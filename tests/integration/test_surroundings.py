@@ -37,6 +37,8 @@ _SMALL = {
     "parallel.world_size": 2,
     "cluster.kind": "slurm",
     "cluster.nodes": 2,
+    "model.threads": 1,
+    "gates.reward_gain_min": None,
 }
 
 
