@@ -9,9 +9,9 @@ from prefect import flow
 
 from flows.start import deployed_settings, end_jobs
 from nemotron_rl.config.settings import Settings
+from nemotron_rl.preflight import preflight
 from tasks.convert import convert
 from tasks.download import download
-from tasks.preflight import preflight
 from tasks.prompts import make_prompts
 from tasks.publish import publish_training
 from tasks.slice import slice_layers

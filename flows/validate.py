@@ -8,12 +8,12 @@ from prefect import flow
 
 from flows.start import deployed_settings, end_jobs
 from nemotron_rl.config.settings import Settings
+from nemotron_rl.preflight import preflight
 from nemotron_rl.report.run_report import RunReport
 from tasks.convert import convert
 from tasks.download import download
 from tasks.evaluate import evaluate
 from tasks.gate import gate
-from tasks.preflight import preflight
 from tasks.prompts import make_prompts
 from tasks.publish import Results, publish
 from tasks.slice import slice_layers

@@ -9,8 +9,8 @@ import pytest
 from nemotron_rl.checkpoint.layout import CheckpointFolder
 from nemotron_rl.data.prompts import load_prompts
 from nemotron_rl.errors import CheckpointError, DataError, InputError, SettingsError, SliceError
+from nemotron_rl.preflight import preflight
 from tasks.download import download, fingerprint
-from tasks.preflight import preflight
 from tasks.prompts import make_prompts
 from tasks.slice import slice_layers
 from tasks.stage import run_store
