@@ -52,7 +52,10 @@ def test_a_section_keeps_the_defaults_of_its_place():
     """`warmup.optimizer.lr` defaults to 1e-3 although OptimizerSettings itself says 1e-6."""
     settings = load_settings("ultra-4layer", overrides=["warmup.optimizer.beta1=0.5"], environ={})
     assert settings.warmup.optimizer.lr == 1e-3
-    assert load_settings("tiny", overrides=["evaluate.sampling.top_k=3"], environ={}).evaluate.sampling.temperature == 0
+    assert (
+        load_settings("ultra-4layer", overrides=["evaluate.sampling.top_k=3"], environ={}).evaluate.sampling.temperature
+        == 0
+    )
 
 
 def test_the_strongest_mention_of_a_preset_wins(tmp_path):

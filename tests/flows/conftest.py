@@ -31,7 +31,7 @@ def make_settings(tmp_path: Path) -> MakeSettings:
 
     def make(run_id: str = "run", **changes: object) -> Settings:
         quick = {"output_dir": str(tmp_path / "runs"), "run_id": run_id, "cluster.poll_seconds": 0.05}
-        small = {"train.steps": 3, "warmup.steps": 2}
+        small = {"train.steps": 3, "warmup.steps": 2, "gates.reward_gain_min": None}
         given = {key.replace("__", "."): value for key, value in changes.items()}
         return load_settings("tiny", overrides={**quick, **small, **given}, environ={})
 

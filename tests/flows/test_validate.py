@@ -22,6 +22,7 @@ from tasks.train import train as train_task
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("prefect_server", "stand_in_jobs")]
 
 STAGES = ["download", "prompts", "slice", "convert", "warmup", "train", "evaluate", "gate", "publish"]
+SMALL = {"train.steps": 2, "warmup.steps": 1, "gates.reward_gain_min": None}
 
 
 class Listener:
@@ -154,7 +155,7 @@ def test_training_alone_ends_with_a_checkpoint(make_settings):
 def test_a_deployments_parameters_make_the_same_flow(tmp_path: Path):
     report = nightly(
         preset="tiny",
-        overrides={"train.steps": 2, "warmup.steps": 1, "cluster.poll_seconds": 0.05},
+        overrides={**SMALL, "cluster.poll_seconds": 0.05},
         output_dir=str(tmp_path / "runs"),
     )
     assert report.settings.train.steps == 2
@@ -166,7 +167,7 @@ def test_a_hook_finds_the_settings_that_the_run_works_with(make_settings, tmp_pa
     settings = make_settings("hooked", warmup__steps=0, convert__enabled=False)
     train(settings)
     assert settings_of(flow_run_of("hooked")) == settings
-    report = nightly(preset="tiny", overrides={"train.steps": 2, "warmup.steps": 1}, output_dir=str(tmp_path / "runs"))
+    report = nightly(preset="tiny", overrides=SMALL, output_dir=str(tmp_path / "runs"))
     with get_client(sync_client=True) as client:
         runs = [run for run in client.read_flow_runs(limit=200) if "preset" in run.parameters]
     deployed = next(run for run in runs if name_of(run, "tiny") == report.settings.run_id)

@@ -71,7 +71,7 @@ def test_generated_prompts_are_split_without_overlap(make_settings):
 def test_prompt_files_are_known_by_their_content(make_settings, tmp_path):
     train, held_out = tmp_path / "train.jsonl", tmp_path / "eval.jsonl"
     train.write_text(LINE * 3)
-    held_out.write_text(LINE * 30)
+    held_out.write_text(LINE * 60)
     settings = make_settings(data__train_file=str(train), data__eval_file=str(held_out), train__prompts_per_step=1)
     first = make_prompts.fn(settings)
     assert len(load_prompts(run_store(settings).fetch(first) / "eval.jsonl")) == settings.data.eval_prompts
