@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
+from nemotron_rl.ops.checksum import tensor_checksum
 from nemotron_rl.rollout.engine import Engine
-from nemotron_rl.sync.checksum import tensor_checksum
 
 Weights = Iterable[tuple[str, Tensor]]
 

@@ -47,12 +47,12 @@ def observe(checkpoint: Path, parallel: ParallelSettings, scratch: Path) -> dict
     from nemotron_rl.megatron.export import export_checkpoint
     from nemotron_rl.megatron.model import build_model
     from nemotron_rl.megatron.trainer import Trainer
+    from nemotron_rl.ops.checksum import tensor_checksum
     from nemotron_rl.rl.batch import TokenSequence, make_batch
     from nemotron_rl.rl.losses import LossTerms
     from nemotron_rl.rollout.engine import GenerateRequest
     from nemotron_rl.rollout.reference.engine import ReferenceEngine
     from nemotron_rl.rollout.reference.load import folder_weights
-    from nemotron_rl.sync.checksum import tensor_checksum
     from nemotron_rl.sync.push import push
 
     def digest() -> dict[str, str]:

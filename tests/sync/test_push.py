@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from nemotron_rl.checkpoint.slicing import slice_checkpoint
 from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.errors import WeightMismatch
+from nemotron_rl.ops.checksum import tensor_checksum
 from nemotron_rl.rollout.reference.engine import ReferenceEngine
 from nemotron_rl.rollout.reference.load import folder_weights
-from nemotron_rl.sync.checksum import tensor_checksum
 from nemotron_rl.sync.push import push
 
 BIAS = "backbone.layers.1.mixer.gate.e_score_correction_bias"

@@ -9,10 +9,10 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nemotron_rl.megatron.modules.sharding import sharded_parameters
 from nemotron_rl.ops.norm import rms_norm
 
 
@@ -66,12 +66,5 @@ class DuplicatedLinear(nn.Module):
         self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """The weight, replicated over TP."""
-        sharded: dict[str, Any] = make_sharded_tensors_for_checkpoint(
-            self.state_dict(prefix="", keep_vars=True),
-            prefix,
-            {},
-            sharded_offsets,
-            tp_group=parallel_state.get_tensor_model_parallel_group(),
-            dp_cp_group=(metadata or {})["dp_cp_group"],
-        )
-        return sharded
+        group = parallel_state.get_tensor_model_parallel_group()
+        return sharded_parameters(self, prefix, sharded_offsets, metadata, split={}, tp_group=group)

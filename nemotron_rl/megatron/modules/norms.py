@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch import Tensor, nn
 
+from nemotron_rl.megatron.modules.sharding import sharded_parameters
 from nemotron_rl.ops.norm import gated_rms_norm, rms_norm
 
 
@@ -55,12 +55,5 @@ class GatedRMSNorm(nn.Module):
         self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """The weight, split over TP along its only dimension."""
-        sharded: dict[str, Any] = make_sharded_tensors_for_checkpoint(
-            self.state_dict(prefix="", keep_vars=True),
-            prefix,
-            {"weight": 0},
-            sharded_offsets,
-            tp_group=self.tp_group,
-            dp_cp_group=(metadata or {})["dp_cp_group"],
-        )
-        return sharded
+        split = {"weight": 0}
+        return sharded_parameters(self, prefix, sharded_offsets, metadata, split=split, tp_group=self.tp_group)

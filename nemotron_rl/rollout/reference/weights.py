@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nemotron_rl.checkpoint.tensor_table import tensor_table
 from nemotron_rl.errors import WeightMismatch
-from nemotron_rl.sync.checksum import tensor_checksum
+from nemotron_rl.ops.checksum import tensor_checksum
 
 _EXPERT = re.compile(r"^(?P<block>.*\.experts)\.(?P<expert>\d+)\.(?P<part>up_proj|down_proj)\.weight$")
 
