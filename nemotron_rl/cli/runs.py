@@ -23,6 +23,8 @@ PREFECT_DEFAULTS = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     # The heartbeat's write collides with the server's others on a busy machine: "database is locked" (3.9.1).
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # The client sends usage data of its own, and says so in the middle of the first run's progress.
+    "DO_NOT_TRACK": "1",
 }
 
 
