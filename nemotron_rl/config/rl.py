@@ -21,7 +21,7 @@ class OffPolicySettings(Frozen):
     high: float = Field(2.0, gt=0)
     """Upper bound of the ratio."""
     mismatch_max: float | None = Field(None, gt=0)
-    """Responses whose mean |trainer - engine| log-prob per token, in nats, is above this are left out; null: none is."""
+    """Responses whose mean |trainer - engine| log-prob per token, in nats, is above this are left out; null: none."""
 
 
 class AlgorithmSettings(Frozen):
