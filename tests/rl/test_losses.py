@@ -52,8 +52,9 @@ class Case:
 
     def loss(self, name: str, logprob_BL: Tensor, rows: slice = slice(None)) -> Tensor:
         advantage_BL = self.advantage_B[:, None] * self.mask_BL
-        given = (part[rows] for part in (logprob_BL, self.old_BL, advantage_BL, self.mask_BL))
-        return policy_loss(name)(*given, ALGORITHM).loss_BL * self.mask_BL[rows]
+        mask_BL = self.mask_BL[rows]
+        terms = policy_loss(name)(logprob_BL[rows], self.old_BL[rows], advantage_BL[rows], mask_BL, ALGORITHM)
+        return terms.loss_BL * mask_BL
 
     def loss_and_gradient(self, name: str) -> tuple[Tensor, Tensor]:
         logprob_BL = self.new_BL.clone().requires_grad_()
