@@ -33,6 +33,7 @@ def experience(samples: Sequence[Sample], trainer: Trainer, settings: Settings, 
         batch = batch.with_(reference_logprob_BL=trainer.reference_logprobs(batch))
     reward_B = torch.tensor([s.reward for s in samples])
     group_B = torch.tensor([s.prompt_index for s in samples])
+    # Which prompts teach is up to the task's reward: penalties would tell apart answers that are equally right.
     keep_B = informative_groups(reward_B, group_B) if algorithm.drop_equal_groups else torch.ones_like(reward_B)
     shaped_B = shaped_rewards(reward_B, batch, algorithm, settings.rollout.sampling.max_new_tokens)
     advantage_B = advantages(shaped_B, group_B, keep_B, algorithm)
