@@ -18,7 +18,6 @@ from nemotron_rl.megatron.trainer import Trainer
 from nemotron_rl.rl.advantages import BatchStatistics, estimator, normalized
 from nemotron_rl.rl.agreement import agreement
 from nemotron_rl.rl.batch import Batch, make_batch, token_weights
-from nemotron_rl.rl.objective import policy_objective as policy_objective  # the job takes it from here
 from nemotron_rl.rl.shaping import informative_groups, shaped_rewards
 from nemotron_rl.rollout.collect import Sample
 from nemotron_rl.sync.push import SyncProof
