@@ -15,6 +15,7 @@ from nemotron_rl.checkpoint.geometries import geometry, preset_config, preset_na
 from nemotron_rl.checkpoint.layout import CheckpointFolder
 from nemotron_rl.checkpoint.selection import select_config
 from nemotron_rl.checkpoint.source import open_source, validate_uri
+from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.cluster.factory import open_cluster
 from nemotron_rl.config.parallel import check_parallel
 from nemotron_rl.config.settings import Settings
@@ -50,9 +51,19 @@ def check_source(settings: Settings) -> None:
     config = _known_config(uri)
     if config is None:
         return
-    select_config(config, settings.slice.layers, settings.slice.mtp, uri)
+    sliced = select_config(config, settings.slice.layers, settings.slice.mtp, uri)
+    check_split(settings, sliced)
+
+
+def check_split(settings: Settings, config: Mapping[str, Any]) -> None:
+    """A model of this config can be split over the run's ranks.
+
+    Raises:
+        SettingsError: It cannot; offers the nearest split that can.
+    """
     check_parallel(
         settings.parallel,
+        n_layers=len(read_pattern(config).main),
         n_groups=int(config["n_groups"]),
         n_heads=int(config["num_attention_heads"]),
         n_kv_heads=int(config["num_key_value_heads"]),

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from nemotron_rl.config.settings import Settings
 
 PREFECT_DEFAULTS = {
-    # The reporter shows progress; Prefect's own lines would repeat it.
-    "PREFECT_LOGGING_LEVEL": "WARNING",
+    # The reporter shows progress and the error; Prefect's own lines would repeat both, with its traceback.
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",
     # On a busy machine the ephemeral server needs longer than Prefect's 20 s.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     # The heartbeat's write collides with the server's others on a busy machine: "database is locked" (3.9.1).

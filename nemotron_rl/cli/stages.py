@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,9 +11,11 @@ import typer
 
 from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
+from nemotron_rl.errors import InputError
 
 if TYPE_CHECKING:
     from nemotron_rl.config.settings import Settings
+    from nemotron_rl.data.prompts import Prompt
     from nemotron_rl.jobs.requests import Request
     from nemotron_rl.report.reporter import Reporter
 
@@ -36,16 +39,20 @@ def convert(
     cache_dir: CacheDir = None,
 ) -> None:
     """Convert a checkpoint to Megatron's torch_dist format, at the split over ranks that the settings say."""
+    from nemotron_rl.checkpoint.layout import CheckpointFolder
     from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
     from nemotron_rl.checkpoint.source import open_source
     from nemotron_rl.jobs.requests import METRICS_FILE, ConvertRequest
+    from nemotron_rl.preflight import check_split, check_writable
     from nemotron_rl.report.console import RichReporter
 
     check_new_folder(dst)
     flags: dict[str, object] = {"--output-dir": output_dir, "--run-id": run_id, "--cluster": cluster}
     settings = options.load_options(preset, config, sets, flags).settings
+    check_writable(settings.output_dir)
+    source = open_source(src, options.cache_folder(cache_dir)).absolute()
+    check_split(settings, CheckpointFolder.open(source).config)
     with RichReporter() as reporter, reporter.stage("convert"), new_folder(dst) as out:
-        source = open_source(src, options.cache_folder(cache_dir)).absolute()
         job = _job_folder((settings.run_dir / "convert").absolute())
         request = ConvertRequest(settings=settings, out=out, metrics=job / METRICS_FILE, hf=source)
         _run_job(settings, "convert", request, job, reporter, ranks=settings.parallel.world_size)
@@ -65,39 +72,58 @@ def evaluate(
     cache_dir: CacheDir = None,
 ) -> None:
     """Measure the accuracy of checkpoints on the same held-out prompts."""
-    from nemotron_rl.checkpoint.source import open_source, source_name
+    from nemotron_rl.checkpoint.layout import CheckpointFolder
+    from nemotron_rl.checkpoint.source import open_source
+    from nemotron_rl.data.prompts import write_prompts
     from nemotron_rl.evaluate.scores import Evaluation
     from nemotron_rl.jobs.requests import METRICS_FILE, EvaluateRequest
+    from nemotron_rl.preflight import check_writable
     from nemotron_rl.report.console import RichReporter, open_console
     from nemotron_rl.report.summary import accuracy_table
 
     flags: dict[str, object] = {"--output-dir": output_dir, "--run-id": run_id, "--cluster": cluster}
     settings = options.load_options(preset, config, sets, flags).settings
-    models = {source_name(uri): open_source(uri, options.cache_folder(cache_dir)).absolute() for uri in checkpoints}
+    check_writable(settings.output_dir)
+    names = distinct_names(checkpoints)
+    folders = [open_source(uri, options.cache_folder(cache_dir)).absolute() for uri in checkpoints]
+    for folder in folders:
+        CheckpointFolder.open(folder)
+    held_out = _held_out(prompts, settings)
     job = _job_folder((settings.run_dir / "evaluate").absolute())
     request = EvaluateRequest(
         settings=settings,
         out=_job_folder(job / "out"),
         metrics=job / METRICS_FILE,
-        models=models,
-        prompts=_prompts(prompts, settings, job),
+        models=dict(zip(names, folders, strict=True)),
+        prompts=write_prompts(job / "prompts.jsonl", held_out),
     )
     with RichReporter() as reporter, reporter.stage("evaluate"):
         _run_job(settings, "evaluate", request, job, reporter)
     open_console(sys.stdout).print(accuracy_table(Evaluation.read(request.out / "evaluation.json")))
 
 
-def _prompts(given: Path | None, settings: Settings, job: Path) -> Path:
-    """The file of held-out prompts, written first if they are generated."""
-    from nemotron_rl.data.arithmetic import generate_arithmetic
-    from nemotron_rl.data.prompts import load_prompts, write_prompts
+def distinct_names(uris: Sequence[str]) -> list[str]:
+    """A name for each checkpoint: the short one where that tells it apart, else the whole address.
 
-    path = given or settings.data.eval_file
-    if path is not None:
-        load_prompts(path)  # a broken line is an error now, rather than in the job
-        return path.absolute()
-    _, held_out = generate_arithmetic(settings.data.seed, settings.data.eval_prompts, settings.data.arithmetic)
-    return write_prompts(job / "prompts.jsonl", held_out)
+    Raises:
+        InputError: a checkpoint is named twice.
+    """
+    from nemotron_rl.checkpoint.source import source_name
+
+    if twice := [uri for uri in uris if uris.count(uri) > 1]:
+        raise InputError(f"{twice[0]} is named twice; each checkpoint is evaluated once")
+    short = [source_name(uri) for uri in uris]
+    return [name if short.count(name) == 1 else uri for name, uri in zip(short, uris, strict=True)]
+
+
+def _held_out(given: Path | None, settings: Settings) -> list[Prompt]:
+    """The prompts of the given file, or those that the settings hold out."""
+    from nemotron_rl.data.arithmetic import generate_arithmetic
+    from nemotron_rl.data.prompts import load_prompts
+
+    if (path := given or settings.data.eval_file) is not None:
+        return load_prompts(path)
+    return generate_arithmetic(settings.data.seed, settings.data.eval_prompts, settings.data.arithmetic)[1]
 
 
 def _job_folder(path: Path) -> Path:

@@ -22,17 +22,23 @@ class Broken:
     """Other settings that the rule looked at."""
 
 
-def check_parallel(parallel: ParallelSettings, *, n_groups: int, n_heads: int, n_kv_heads: int, n_experts: int) -> None:
+def check_parallel(
+    parallel: ParallelSettings, *, n_layers: int, n_groups: int, n_heads: int, n_kv_heads: int, n_experts: int
+) -> None:
     """Raise SettingsError when a model of these sizes cannot be split like this.
 
     Args:
         parallel: The split.
+        n_layers: Layers that are trained; a pipeline stage holds equally many.
         n_groups: Mamba2 groups; a tensor-parallel rank holds whole groups.
         n_heads: Attention query heads.
         n_kv_heads: Attention key/value heads; they are replicated when there are more ranks than heads.
         n_experts: Routed experts, 0 for a dense model.
     """
-    broken = broken_parallel(parallel, n_groups=n_groups, n_heads=n_heads, n_kv_heads=n_kv_heads, n_experts=n_experts)
+    broken = [
+        *broken_pipeline(parallel, n_layers),
+        *broken_parallel(parallel, n_groups=n_groups, n_heads=n_heads, n_kv_heads=n_kv_heads, n_experts=n_experts),
+    ]
     values = parallel.model_dump()
     raise_problems([Problem(rule.key, rule.message, values[rule.key.split(".")[1]]) for rule in broken])
 
@@ -54,6 +60,13 @@ def broken_parallel(
     elif n_experts and n_experts % ep:
         choice = nearest_number(ep, divisors(n_experts))
         yield Broken("parallel.ep", f"does not divide the model's {n_experts} experts; the nearest is {choice}")
+
+
+def broken_pipeline(parallel: ParallelSettings, n_layers: int) -> Iterator[Broken]:
+    """Whether the layers spread evenly over pipeline stages."""
+    if n_layers % parallel.pp:
+        choice = nearest_number(parallel.pp, divisors(n_layers))
+        yield Broken("parallel.pp", f"does not divide the {n_layers} layers that are trained; the nearest is {choice}")
 
 
 def broken_world(parallel: ParallelSettings) -> Iterator[Broken]:

@@ -19,7 +19,7 @@ from pydantic import JsonValue, ValidationError
 
 from nemotron_rl.config.run import StoreSettings
 from nemotron_rl.errors import NemotronRLError, StoreError
-from nemotron_rl.store.fetching import fetch_files, require_sizes
+from nemotron_rl.store.fetching import fetch_files, require_intact
 from nemotron_rl.store.folder import list_folder
 from nemotron_rl.store.manifest import Artifact, FileEntry, Manifest
 from nemotron_rl.store.objects import Objects, open_objects
@@ -132,7 +132,7 @@ class ArtifactStore:
         name = f"{artifact.kind}/{artifact.digest}/files-{manifest.attempt}"
         remedy = f"delete {artifact.uri}/{MANIFEST} and run again, and it is made anew"
         if self._objects.root is not None:
-            return require_sizes(self._objects.root / name, manifest, remedy)
+            return require_intact(self._objects.root / name, manifest, remedy)
         return fetch_files(self._objects, name, manifest, self._cache_dir / name, remedy)
 
     def _read_manifest(self, artifact: Artifact) -> Manifest | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -12,21 +13,32 @@ from nemotron_rl.errors import InputError, StoreError
 from nemotron_rl.store.manifest import FileEntry, Manifest
 from nemotron_rl.store.objects import Objects
 
-DOWNLOADS = 4  # files at a time
+FILES_AT_ONCE = 4
 
 
-def require_sizes(folder: Path, manifest: Manifest, remedy: str) -> Path:
-    """Return `folder` when it has every file of the manifest in its full size. Their bytes are not read.
+def require_intact(folder: Path, manifest: Manifest, remedy: str) -> Path:
+    """Return `folder` when it has every file of the manifest, byte for byte. Each file is read once.
 
     Raises:
-        StoreError: a file is missing or has another size.
+        StoreError: a file is missing, has another size, or other bytes.
     """
-    for entry in manifest.files:
+
+    def check(entry: FileEntry) -> None:
         path = folder / entry.path
         if not path.is_file():
             raise StoreError(f"{path} is missing\n  To repair it, {remedy}.")
         if (size := path.stat().st_size) != entry.size:
             raise StoreError(f"{path} has {size} bytes instead of {entry.size}\n  To repair it, {remedy}.")
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 != entry.sha256:
+            raise StoreError(
+                f"{path} was altered: sha256 {sha256} instead of {entry.sha256}\n  To repair it, {remedy}."
+            )
+
+    with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="check") as pool:
+        for _ in pool.map(check, manifest.files):
+            pass
     return folder
 
 
@@ -40,7 +52,7 @@ def fetch_files(objects: Objects, name: str, manifest: Manifest, target: Path, r
         StoreError: a file is missing, truncated or altered; `remedy` says what to do.
     """
     if target.exists():
-        return require_sizes(target, manifest, f"delete {target} and run again")
+        return require_intact(target, manifest, f"delete {target} and run again")
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         _download_all(objects, name, manifest, partial, remedy)
@@ -51,7 +63,7 @@ def fetch_files(objects: Objects, name: str, manifest: Manifest, target: Path, r
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return require_sizes(target, manifest, f"delete {target} and run again")
+    return target
 
 
 def _download_all(objects: Objects, name: str, manifest: Manifest, folder: Path, remedy: str) -> None:
@@ -69,7 +81,7 @@ def _download_all(objects: Objects, name: str, manifest: Manifest, folder: Path,
             )
 
     folder.mkdir(parents=True)
-    with ThreadPoolExecutor(DOWNLOADS, thread_name_prefix="download") as pool:
+    with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="download") as pool:
         for _ in pool.map(get, manifest.files):
             pass
 

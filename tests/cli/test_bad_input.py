@@ -58,6 +58,10 @@ def tp_that_does_not_divide_a_local_model(tiny, tmp_path):
     return ["--source", tiny, "--set", "parallel.tp=8", "--set", "parallel.world_size=8"], "4 Mamba groups"
 
 
+def more_pipeline_stages_than_layers(tiny, tmp_path):
+    return ["--set", "parallel.pp=5", "--set", "parallel.world_size=5"], "does not divide the 4 layers"
+
+
 def unknown_preset(tiny, tmp_path):
     return ["--preset", "tinny"], "did you mean tiny?"
 
@@ -85,6 +89,7 @@ CASES = [
     broken_jsonl,
     tp_that_does_not_divide,
     tp_that_does_not_divide_a_local_model,
+    more_pipeline_stages_than_layers,
     unknown_preset,
     unknown_key,
     missing_config,

@@ -19,6 +19,7 @@ from nemotron_rl.errors import SettingsError
 
 CUDA = {"model.backend": "cuda", "rollout.engine": "sglang"}
 SLURM = {"cluster.kind": "slurm"}
+DENSE = {"n_layers": 4, "n_groups": 8, "n_heads": 8, "n_kv_heads": 8, "n_experts": 0}
 BROKEN = {
     "ranks_multiply_up_to_the_world_size": ({"parallel.world_size": 3, "parallel.tp": 2}, "the nearest is 4"),
     "model_can_be_split": ({"parallel.world_size": 3, "parallel.tp": 3}, "use 1, 2 or 4 (nearest: 2)"),
@@ -88,7 +89,12 @@ def test_the_nearest_choice_that_a_message_offers_is_accepted(ep, world, experts
 
 def test_a_dense_model_has_no_experts_to_split():
     with pytest.raises(SettingsError, match="no experts"):
-        check_parallel(ParallelSettings(world_size=2, ep=2), n_groups=8, n_heads=8, n_kv_heads=8, n_experts=0)
+        check_parallel(ParallelSettings(world_size=2, ep=2), **DENSE)
+
+
+def test_layers_spread_evenly_over_pipeline_stages():
+    with pytest.raises(SettingsError, match="does not divide the 4 layers that are trained; the nearest is 4"):
+        check_parallel(ParallelSettings(world_size=5, pp=5), **DENSE)
 
 
 def test_geometry_knows_official_models_and_no_others():

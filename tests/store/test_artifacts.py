@@ -112,11 +112,12 @@ def test_a_commit_that_fails_removes_what_it_uploaded(store, folder, objects_of,
     assert store.find("slice", DIGEST) is None
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
 def test_a_damaged_artifact_is_named_and_never_returned(store, folder, damage, objects_of, overwrite):
     artifact = commit(store, folder)
     name = next(name for name in objects_of(store) if name.endswith("weights.safetensors"))
-    overwrite(store, name, None if damage == "missing" else b"short")
+    size = next(entry.size for entry in store.manifest(artifact).files if entry.path.endswith("weights.safetensors"))
+    overwrite(store, name, {"missing": None, "truncated": b"short", "altered": b"x" * size}[damage])
     with pytest.raises(StoreError, match=r"(?s)weights\.safetensors.*delete .*manifest\.json and run again"):
         store.fetch(artifact)
 
