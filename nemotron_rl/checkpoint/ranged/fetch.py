@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,8 +88,9 @@ def fetch(source: ByteSource, plan: FetchPlan, folder: Path, journal: Journal, m
 
 def _follow(futures: Mapping[Future[None], int], plan: FetchPlan, meter: Meter) -> None:
     for future in as_completed(futures):
-        future.result()
-        meter.add(plan.pieces[futures[future]].needed)
+        with suppress(Stopped):  # the failure that stopped it is among the others
+            future.result()
+            meter.add(plan.pieces[futures[future]].needed)
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,12 @@ class _Job:
             raise Stopped
         piece = self.plan.pieces[number]
         writer = _PieceWriter(piece, self.files)
-        read_range(self.source, piece.file, piece.start, piece.stop, writer.write, self.give_up)
-        self.journal.add(number)
+        try:
+            read_range(self.source, piece.file, piece.start, piece.stop, writer.write, self.give_up)
+            self.journal.add(number)
+        except BaseException:
+            self.give_up.set()
+            raise
 
 
 class _PieceWriter:

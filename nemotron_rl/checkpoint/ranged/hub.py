@@ -17,7 +17,7 @@ from huggingface_hub.utils import build_hf_headers
 
 from nemotron_rl.checkpoint.fetch_hub import talking_to_hub
 from nemotron_rl.checkpoint.ranged.retry import seconds_asked_for
-from nemotron_rl.checkpoint.ranged.source import STREAM_BYTES, SourceChanged, SourceFile, Transient, is_plain_name
+from nemotron_rl.checkpoint.ranged.source import SourceChanged, SourceFile, Transient, is_plain_name
 from nemotron_rl.errors import CheckpointError
 
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
@@ -71,7 +71,7 @@ class HubSource:
         try:
             with closing(self._answer(file, start, stop, whole)) as response:
                 self._check(response, file, start, stop, whole)
-                yield from response.iter_raw(STREAM_BYTES)
+                yield from response.iter_raw()  # as it arrives, so that what came before a fault counts
         except httpx.TransportError as error:
             raise Transient(str(error) or type(error).__name__) from error
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import obstore
-from obstore.exceptions import GenericError, NotFoundError, PreconditionError
+from obstore.exceptions import GenericError, PreconditionError
 
 from nemotron_rl.checkpoint.fetch_s3 import s3_store, talking_to
 from nemotron_rl.checkpoint.ranged.source import STREAM_BYTES, SourceChanged, SourceFile, Transient, is_plain_name
@@ -58,7 +58,7 @@ class S3Source:
             yield
         except PreconditionError as error:
             raise SourceChanged(self.where, file, f"its ETag is no longer {self.files[file].etag}") from error
-        except NotFoundError as error:
+        except FileNotFoundError as error:  # what obstore raises for it
             raise SourceChanged(self.where, file, "it was deleted") from error
         except GenericError as error:  # the network, or a server in trouble
             raise Transient(f"{error!s:.200}") from error

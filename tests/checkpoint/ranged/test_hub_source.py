@@ -50,10 +50,11 @@ def slice_from(hub: Hub, dst: Path) -> None:
 
 
 def on(name: str, change: Callable[[Answer], None]) -> Fault:
-    """A fault in ranges of one file."""
+    """A fault in ranges of one file, its header excepted."""
 
     def fault(file: str, answer: Answer) -> None:
-        if file == name and answer.status == 206 and len(answer.body) > 1000:
+        header = answer.headers.get("Content-Range", "").startswith(("bytes 0-", "bytes 8-"))
+        if file == name and answer.status == 206 and not header:
             change(answer)
 
     return fault
@@ -167,13 +168,13 @@ def test_retry_after_is_seconds_or_a_date(header: str | None, low: float | None,
 
 
 def test_a_source_that_stays_away_is_an_error_and_the_next_try_continues(hub: Hub, tiny: Path, tmp_path: Path) -> None:
-    name = sorted(file.name for file in tiny.glob("*.safetensors"))[-1]
+    name = max(file.name for file in tiny.glob("*.safetensors"))
     hub.always = on(name, lambda answer: fail("", answer))
     with pytest.raises(SourceUnavailable, match=rf"{name} could not be read: HTTP 503, 8 times .* to continue"):
         slice_from(hub, tmp_path / "dst")
     assert [path.name for path in tmp_path.iterdir()] == [".dst.partial"]
     hub.always = None
-    before = {(part.file, part.start) for part in hub.fetched if part.size > 5000 and part.file.endswith("tensors")}
+    before = {(part.file, part.start) for part in hub.fetched if part.start > 8}
     hub.fetched.clear()
     slice_from(hub, tmp_path / "dst")
     assert_right(tmp_path / "dst", tiny)
@@ -209,7 +210,7 @@ def compressed(answer: Answer) -> None:
 def test_a_wrong_answer_is_an_error_that_names_the_file_and_leaves_nothing(
     hub: Hub, tiny: Path, tmp_path: Path, fault: Callable[[Answer], None], says: str
 ) -> None:
-    name = sorted(file.name for file in tiny.glob("*.safetensors"))[1]
+    name = min(file.name for file in tiny.glob("*.safetensors"))
     hub.always = on(name, fault)
     with pytest.raises(CheckpointError, match=f"{name}.*{says}"):
         slice_from(hub, tmp_path / "dst")
@@ -217,7 +218,7 @@ def test_a_wrong_answer_is_an_error_that_names_the_file_and_leaves_nothing(
 
 
 def test_a_store_behind_the_hub_that_changes_a_file_midway_is_caught(tiny: Path, tmp_path: Path) -> None:
-    name = sorted(file.name for file in tiny.glob("*.safetensors"))[1]
+    name = min(file.name for file in tiny.glob("*.safetensors"))
     with serving(tiny) as cdn, serving(tiny, cdn) as hub:
         cdn.always = on(name, other_etag)
         with pytest.raises(SourceChanged, match=name):
