@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
@@ -227,19 +226,18 @@ def test_a_store_behind_the_hub_that_changes_a_file_midway_is_caught(tiny: Path,
 
 
 def test_a_source_that_changed_between_two_tries_is_fetched_anew(
-    hub: Hub, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, copy_of: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    names = sorted(file.name for file in tiny.glob("*.safetensors"))
-    hub.always = on(names[-1], lambda answer: fail("", answer))
-    with pytest.raises(SourceUnavailable):
-        slice_from(hub, tmp_path / "dst")
-    hub.always = None
-    source = source_of(hub)
-    source.files = {n: replace(f, etag="new") if n == names[0] else f for n, f in source.files.items()}
-    with pytest.raises(SourceChanged, match=names[0]):
-        slice_checkpoint(source, tmp_path / "dst", LAYERS, piece_bytes=PIECE)
-    source.close()
-    assert list(tmp_path.iterdir()) == []
+    source, dst = copy_of(tiny), tmp_path / "out" / "dst"
+    first, *_, last = sorted(source.glob("*.safetensors"))
+    with serving(source) as hub:
+        hub.always = on(last.name, lambda answer: fail("", answer))
+        with pytest.raises(SourceUnavailable):
+            slice_from(hub, dst)
+        hub.always = None
+        first.write_bytes(first.read_bytes()[:-1] + b"!")
+        slice_from(hub, dst)
+    assert_right(dst, source)
 
 
 @pytest.mark.parametrize(("status", "says"), [(404, "HTTP 404"), (401, "HF_TOKEN")])
