@@ -23,7 +23,15 @@ PREFECT_DEFAULTS = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     # The heartbeat's write collides with the server's others on a busy machine: "database is locked" (3.9.1).
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # The client sends usage data of its own, and says so in the middle of the first run's progress.
+    "DO_NOT_TRACK": "1",
 }
+
+OWN_SERVER_DEFAULTS = {
+    # Ctrl-C reaches the temporary server too, and each call to it is then tried again for up to a minute.
+    "PREFECT_CLIENT_MAX_RETRIES": "2",
+}
+"""For a run without a server of the user's."""
 
 
 def register(app: typer.Typer) -> None:
@@ -68,10 +76,12 @@ def _flow_command(app: typer.Typer, name: str, text: str, start: Callable[[Setti
 
 def _run(settings: Settings, start: Callable[[Settings], object]) -> None:
     """Run a flow with progress on stderr, then print the summary that it wrote, also when it raised."""
+    from nemotron_rl.cli.interrupt import ended_by_interrupt
     from nemotron_rl.report.console import RichReporter
     from nemotron_rl.report.run_report import REPORT_FILE
 
-    for name, value in PREFECT_DEFAULTS.items():
+    own_server = "PREFECT_API_URL" not in os.environ
+    for name, value in (PREFECT_DEFAULTS | (OWN_SERVER_DEFAULTS if own_server else {})).items():
         os.environ.setdefault(name, value)
     path = settings.run_dir / REPORT_FILE
     before = _stamp(path)
@@ -80,7 +90,8 @@ def _run(settings: Settings, start: Callable[[Settings], object]) -> None:
             reporter.note(f"{settings.run_id} in {settings.run_dir}; starting Prefect")
             from tasks.progress import use_reporter  # imports Prefect, which reads the environment then
 
-            with use_reporter(reporter):
+            advice = f"{settings.run_id} has ended; to go on, give --run-id {settings.run_id} again"
+            with use_reporter(reporter), ended_by_interrupt(reporter, advice):
                 start(settings)
     finally:
         if _stamp(path) != before:  # not one that an earlier run of the same name left

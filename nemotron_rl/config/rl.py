@@ -9,18 +9,58 @@ from pydantic import Field
 from nemotron_rl.config.base import Frozen
 
 
-class AlgorithmSettings(Frozen):
-    """Advantages and policy loss."""
+class OffPolicySettings(Frozen):
+    """Correction for the engine sampling with other probabilities than the trainer computes; off by default."""
 
-    name: Literal["grpo"] = "grpo"
+    correction: Literal["none", "truncate", "mask"] = "none"
+    """`truncate`: weigh by p_trainer / p_engine, held within [low, high] (TIS). `mask`: the same, 0 outside (MIS)."""
+    level: Literal["token", "sequence"] = "token"
+    """The ratio of each token, or the product of the ratios of a whole response."""
+    low: float = Field(0.0, ge=0)
+    """Lower bound of the ratio; 0 for none."""
+    high: float = Field(2.0, gt=0)
+    """Upper bound of the ratio."""
+    mismatch_max: float | None = Field(None, gt=0)
+    """Responses whose mean |trainer - engine| log-prob per token, in nats, is above this are left out; null: none."""
+
+
+class AlgorithmSettings(Frozen):
+    """Rewards to advantages, and the policy loss."""
+
+    name: Literal["cispo", "dual_clip", "grpo", "gspo", "reinforce"] = "grpo"
     """Policy loss, by its registered name."""
-    clip_low: float = Field(0.2, ge=0, lt=1)
-    """The probability ratio is clipped below 1 - clip_low."""
+    advantage: Literal["dr_grpo", "group_normalized", "reinforce_pp", "reinforce_pp_baseline", "rloo"] = (
+        "group_normalized"
+    )
+    """Advantage estimator, by its registered name."""
+    clip_low: float = Field(0.2, ge=0, le=1)
+    """The probability ratio is clipped below 1 - clip_low; 1 sets no lower bound (CISPO's paper).
+
+    GSPO's ratio is that of a whole response, and its paper clips far closer: 3e-4 and 4e-4.
+    """
     clip_high: float = Field(0.28, ge=0)
     """The probability ratio is clipped above 1 + clip_high (DAPO's clip-higher when above clip_low)."""
+    clip_dual: float = Field(3.0, gt=1)
+    """dual_clip: a token of negative advantage loses at most this many times its advantage."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL penalty to the reference model; above 0 a frozen copy of the starting weights is kept."""
-    aggregation: Literal["sequence", "token"] = "token"
-    """`sequence`: mean over samples of the mean over tokens (GRPO's paper). `token`: mean over all tokens (DAPO)."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """How the KL divergence is estimated from a sampled token. Unbiased gradients: k2 in the loss, k1 in the reward."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """`loss`: a term for every token. `reward`: the sum over a response's tokens lowers its reward."""
+    aggregation: Literal["sequence", "token", "constant"] = "token"
+    """`sequence`: mean over samples of the mean over tokens (GRPO's paper, GSPO). `token`: mean over all tokens (DAPO).
+
+    `constant`: mean over samples of the sum over tokens / rollout.sampling.max_new_tokens (Dr. GRPO).
+    """
     normalize_std: bool = True
-    """Divide a group's centred rewards by their standard deviation."""
+    """group_normalized: divide a group's centred rewards by their standard deviation."""
+    drop_equal_groups: bool = False
+    """Leave out prompts whose samples all got one reward (DAPO's dynamic sampling, without drawing new prompts).
+
+    Their tokens still train the MTP head.
+    """
+    overlong_tokens: int = Field(0, ge=0)
+    """The last so many of rollout.sampling.max_new_tokens lower the reward, evenly down to -1 (DAPO); 0: none do."""
+    off_policy: OffPolicySettings = OffPolicySettings()
+    """Correction between engine and trainer."""

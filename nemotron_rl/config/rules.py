@@ -160,3 +160,36 @@ def gates_ask_for_what_is_measured(settings: Settings) -> Iterator[Broken]:
             "no MTP loss is measured with slice.mtp = drop or train.mtp.enabled = false; use null",
             ("slice.mtp", "train.mtp.enabled"),
         )
+
+
+@rule
+def kl_in_the_loss_has_a_gradient(settings: Settings) -> Iterator[Broken]:
+    algorithm = settings.algorithm
+    if algorithm.kl_coef > 0 and algorithm.kl_in == "loss" and algorithm.kl_estimator == "k1":
+        yield Broken(
+            "algorithm.kl_estimator",
+            "k1's gradient in the loss is zero on average; use k2 or k3, or algorithm.kl_in = reward",
+            ("algorithm.kl_in", "algorithm.kl_coef"),
+        )
+
+
+@rule
+def off_policy_bounds_leave_room(settings: Settings) -> Iterator[Broken]:
+    bounds = settings.algorithm.off_policy
+    if bounds.correction != "none" and not bounds.low <= 1 <= bounds.high:
+        yield Broken(
+            "algorithm.off_policy.low" if bounds.low > 1 else "algorithm.off_policy.high",
+            f"the bounds [{bounds.low:g}, {bounds.high:g}] leave out 1, the ratio of equal models; move this past 1",
+            ("algorithm.off_policy.low", "algorithm.off_policy.high", "algorithm.off_policy.correction"),
+        )
+
+
+@rule
+def overlong_tokens_are_part_of_the_response(settings: Settings) -> Iterator[Broken]:
+    longest = settings.rollout.sampling.max_new_tokens
+    if settings.algorithm.overlong_tokens > longest:
+        yield Broken(
+            "algorithm.overlong_tokens",
+            f"should not be above rollout.sampling.max_new_tokens = {longest}",
+            ("rollout.sampling.max_new_tokens",),
+        )

@@ -1,4 +1,4 @@
-"""Samples to a training batch, the policy's objective, and what a step reports about both.
+"""Samples to a training batch, and what a step reports about both.
 
 B samples of this data-parallel rank · L tokens
 """
@@ -14,57 +14,74 @@ from torch import Tensor
 from nemotron_rl.config.rl import AlgorithmSettings
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.megatron import process
-from nemotron_rl.megatron.trainer import TokenLoss, Trainer
-from nemotron_rl.rl.advantages import group_normalized
+from nemotron_rl.megatron.trainer import Trainer
+from nemotron_rl.rl.advantages import BatchStatistics, estimator, normalized
 from nemotron_rl.rl.agreement import agreement
 from nemotron_rl.rl.batch import Batch, make_batch, token_weights
-from nemotron_rl.rl.kl import k3
-from nemotron_rl.rl.losses import LossTerms, policy_loss
+from nemotron_rl.rl.shaping import informative_groups, shaped_rewards
 from nemotron_rl.rollout.collect import Sample
 from nemotron_rl.sync.push import SyncProof
 
 
 def experience(samples: Sequence[Sample], trainer: Trainer, settings: Settings, pad_token: int) -> Batch:
     """The batch of these samples with advantages, log-probs before the update, and weights of tokens."""
+    algorithm = settings.algorithm
     batch = make_batch([s.sequence for s in samples], pad_token, multiple=settings.parallel.tp)
+    batch = batch.with_(old_logprob_BL=trainer.logprobs(batch))
+    if algorithm.kl_coef > 0:
+        batch = batch.with_(reference_logprob_BL=trainer.reference_logprobs(batch))
     reward_B = torch.tensor([s.reward for s in samples])
     group_B = torch.tensor([s.prompt_index for s in samples])
-    advantage_B = group_normalized(reward_B, group_B, settings.algorithm.normalize_std)
-    counts = torch.tensor([batch.mask_BL.sum(), len(samples)], dtype=torch.float64)
-    tokens, in_all = process.sum_over_dp(counts.to(process.device())).tolist()
-    batch = batch.with_(
-        advantage_BL=advantage_B[:, None] * batch.mask_BL,
-        weight_BL=token_weights(batch.mask_BL, settings.algorithm.aggregation, tokens, in_all),
-        old_logprob_BL=trainer.logprobs(batch),
+    # Which prompts teach is up to the task's reward: penalties would tell apart answers that are equally right.
+    keep_B = informative_groups(reward_B, group_B) if algorithm.drop_equal_groups else torch.ones_like(reward_B)
+    shaped_B = shaped_rewards(reward_B, batch, algorithm, settings.rollout.sampling.max_new_tokens)
+    advantage_B = advantages(shaped_B, group_B, keep_B, algorithm)
+    return batch.with_(
+        advantage_BL=advantage_B[:, None] * batch.mask_BL, weight_BL=loss_weights(batch.mask_BL, keep_B, settings)
     )
-    if settings.algorithm.kl_coef > 0:
-        batch = batch.with_(reference_logprob_BL=trainer.reference_logprobs(batch))
-    return batch
 
 
-def policy_objective(settings: AlgorithmSettings) -> TokenLoss:
-    """The registered policy loss, plus the KL penalty where its weight is above zero."""
-    loss = policy_loss(settings.name)
+def advantages(reward_B: Tensor, group_B: Tensor, keep_B: Tensor, settings: AlgorithmSettings) -> Tensor:
+    """Advantages [B] by the chosen estimator; its batch statistics are of the kept samples of all ranks."""
+    chosen = estimator(settings.advantage)
+    value_B = chosen.centre(reward_B, group_B, settings)
+    if not chosen.over_batch:
+        return value_B
+    everyone = process.gathered_over_dp(value_B[keep_B > 0].tolist())
+    return normalized(value_B, BatchStatistics.of(everyone))
 
-    def objective(logprob_BL: Tensor, batch: Batch) -> LossTerms:
-        terms = loss(logprob_BL, batch.old_logprob_BL, batch.advantage_BL, settings)
-        if settings.kl_coef == 0:
-            return terms
-        kl_BL = k3(logprob_BL, batch.reference_logprob_BL)
-        return LossTerms(terms.loss_BL + settings.kl_coef * kl_BL, terms.means | {"train/kl": kl_BL.detach()})
 
-    return objective
+def loss_weights(mask_BL: Tensor, keep_B: Tensor, settings: Settings) -> Tensor:
+    """Weights of tokens [B, L] that make the trainer's sum the chosen mean over the kept samples of all ranks."""
+    kept_BL = mask_BL * keep_B[:, None]
+    counts = torch.stack([mask_BL.sum(), kept_BL.sum(), keep_B.sum()]).double()
+    tokens, kept_tokens, kept_samples = process.sum_over_dp(counts.to(process.device())).tolist()
+    return token_weights(
+        kept_BL,
+        settings.algorithm.aggregation,
+        kept_tokens,
+        kept_samples,
+        divisor=tokens,
+        constant_length=settings.rollout.sampling.max_new_tokens,
+    )
 
 
 def sample_metrics(samples: Sequence[Sample], batch: Batch) -> dict[str, float]:
     """Rewards, lengths and agreement of log-probs over the samples of all ranks."""
     difference_BL = batch.old_logprob_BL - batch.rollout_logprob_BL
     differences = process.gathered_over_dp([difference_BL[batch.mask_BL > 0]])
-    everyone = process.gathered_over_dp([(s.reward, len(s.sequence.response), s.finish == "stop") for s in samples])
-    rewards, lengths, stopped = zip(*everyone, strict=True)
+    kept_B = (batch.weight_BL > 0).any(-1).tolist()
+    everyone = process.gathered_over_dp(
+        [
+            (s.reward, kept, len(s.sequence.response), s.finish == "stop")
+            for s, kept in zip(samples, kept_B, strict=True)
+        ]
+    )
+    rewards, kept, lengths, stopped = zip(*everyone, strict=True)
     return {
         "reward/mean": fmean(rewards),
         "reward/std": pstdev(rewards),
+        "reward/kept": fmean(kept),
         "response/length_mean": fmean(lengths),
         "response/stopped": fmean(stopped),
         **agreement(torch.cat(differences)),

@@ -13,10 +13,11 @@ def train(request: TrainRequest) -> None:
     backend.activate(settings.model.backend)
     from nemotron_rl.data.sampler import PromptSampler
     from nemotron_rl.jobs.components import build_collector, build_trainer, open_engine, training_prompts
-    from nemotron_rl.jobs.experience import experience, policy_objective, sample_metrics, sync_metrics
+    from nemotron_rl.jobs.experience import experience, sample_metrics, sync_metrics
     from nemotron_rl.jobs.measure import MetricsLog, Phases, peak_memory_gib
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.export import export_checkpoint
+    from nemotron_rl.rl.objective import policy_objective
     from nemotron_rl.sync.push import push
 
     with (

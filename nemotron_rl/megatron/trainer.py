@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed import finalize_model_grads
+from megatron.core.optimizer.optimizer import MTP_GRAD_NORM_GROUP
 from torch import Tensor
 
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
@@ -38,19 +39,21 @@ class Update:
     loss: float
     """Weighted loss per response token, without MTP."""
     grad_norm: float
-    """Global L2 norm before clipping, MTP's part included."""
+    """Global L2 norm before clipping, without the MTP head's part, which megatron-core clips by itself."""
     lr: float
     """Learning rate of the step."""
     means: dict[str, float]
     """Means over response tokens of the loss terms' values."""
     mtp_loss: float | None
     """Mean MTP cross-entropy in nats over all depths; None when no token was a target."""
+    mtp_grad_norm: float | None
+    """Global L2 norm of the MTP head's gradient before its clipping; None with `mtp_loss`."""
 
     def metrics(self, prefix: str) -> dict[str, float]:
         """The same under the names of the metrics file; no MTP loss rather than a made-up one."""
         named = {f"{prefix}/loss": self.loss, f"{prefix}/grad_norm": self.grad_norm, f"{prefix}/lr": self.lr}
-        mtp = {} if self.mtp_loss is None else {f"{prefix}/mtp_loss": self.mtp_loss}
-        return named | self.means | mtp
+        mtp = {f"{prefix}/mtp_loss": self.mtp_loss, f"{prefix}/mtp_grad_norm": self.mtp_grad_norm}
+        return named | self.means | {name: value for name, value in mtp.items() if value is not None}
 
 
 class Trainer:
@@ -112,7 +115,8 @@ class Trainer:
         sums = _reduced(_added(reported))
         means = {name: value / max(tokens, 1) for name, value in sums.items()}
         mtp_loss = _mtp_mean(mtp, mtp_targets_per_depth) if mtp else None
-        return Update(means.pop("loss"), grad_norm, lr, means, mtp_loss)
+        mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
+        return Update(means.pop("loss"), grad_norm, lr, means, mtp_loss, mtp_grad_norm)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `exported_weights`."""

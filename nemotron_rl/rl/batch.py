@@ -69,14 +69,27 @@ def make_batch(sequences: Sequence[TokenSequence], pad_token: int, multiple: int
     return Batch(tokens_BL, mask_BL, rollout_logprob_BL, zeros, zeros, zeros, mask_BL)
 
 
-def token_weights(mask_BL: Tensor, aggregation: Literal["sequence", "token"], tokens: float, samples: float) -> Tensor:
-    """Weights [B, L] whose weighted sum of losses, over all ranks and divided by `tokens`, is the wanted mean.
+def token_weights(
+    mask_BL: Tensor,
+    aggregation: Literal["sequence", "token", "constant"],
+    tokens: float,
+    samples: float,
+    *,
+    divisor: float | None = None,
+    constant_length: float = 1.0,
+) -> Tensor:
+    """Weights [B, L] whose weighted sum of losses, over all ranks and divided by `divisor`, is the wanted mean.
 
-    `tokens` and `samples` count response tokens and samples of all data-parallel ranks. `token`: mean over all tokens
-    (DAPO, arXiv 2503.14476, equation 8). `sequence`: mean over samples of their means over tokens (GRPO, arXiv
-    2402.03300, equation 3).
+    `tokens` and `samples` count what the mask keeps on all data-parallel ranks; `divisor` is what the trainer divides
+    by, and need only be given when it is more than `tokens`. `token`: mean over all tokens (DAPO, arXiv 2503.14476,
+    equation 8). `sequence`: mean over samples of their means over tokens (GRPO, arXiv 2402.03300, equation 3).
+    `constant`: mean over samples of their sums over `constant_length` (Dr. GRPO, arXiv 2503.20783, section 3.2).
     """
+    divisor = tokens if divisor is None else divisor
     if aggregation == "token":
-        return mask_BL
+        return mask_BL if divisor == tokens else mask_BL * divisor / max(tokens, 1.0)
+    samples = max(samples, 1.0)  # none is kept: all weights are 0
+    if aggregation == "constant":
+        return mask_BL * divisor / (samples * constant_length)
     length_B1 = mask_BL.sum(-1, keepdim=True).clamp(min=1)
-    return mask_BL * tokens / (samples * length_B1)
+    return mask_BL * divisor / (samples * length_B1)

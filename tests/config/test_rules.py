@@ -38,6 +38,18 @@ BROKEN = {
     ),
     "every_cuda_rank_on_slurm_has_a_gpu": (CUDA | SLURM, "each of the 1 ranks of a node needs a GPU"),
     "gates_ask_for_what_is_measured": ({"gates.mtp_loss_max": 1.0, "slice.mtp": "drop"}, "no MTP loss is measured"),
+    "kl_in_the_loss_has_a_gradient": (
+        {"algorithm.kl_coef": 0.1, "algorithm.kl_estimator": "k1"},
+        "use k2 or k3, or algorithm.kl_in = reward",
+    ),
+    "off_policy_bounds_leave_room": (
+        {"algorithm.off_policy.correction": "mask", "algorithm.off_policy.high": 0.5},
+        "[0, 0.5] leave out 1",
+    ),
+    "overlong_tokens_are_part_of_the_response": (
+        {"algorithm.overlong_tokens": 6},
+        "should not be above rollout.sampling.max_new_tokens = 5",
+    ),
 }
 
 

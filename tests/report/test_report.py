@@ -57,7 +57,7 @@ def test_the_summary_answers_every_question(report):
 def test_a_failed_run_is_drawn_with_what_failed_and_what_is_missing(failed):
     text = drawn(failed)
     assert "FAILED: logprob_abs_diff_max" in text and "train/loss is nan" in text
-    assert "❌ failed" in markdown(failed)
+    assert "✗ failed" in markdown(failed)
     assert [figure.value for figure in key_figures(failed)][1:] == ["–"] * 5
 
 

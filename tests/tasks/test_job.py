@@ -130,6 +130,15 @@ job.run(TrainRequest, Path({str(stage.out)!r}), start=start, prompts=start)
     assert stage.starts == 1
 
 
+@pytest.fixture
+def heeded_interrupts():
+    """A test run that a shell has put into the background ignores SIGINT; here it is heeded."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
 def test_an_interrupt_ends_the_job(stage):
     (stage.folder / "slow").touch()
 
