@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from nemotron_rl.checkpoint.layout import CONFIG_FILE, INDEX_FILE
 from nemotron_rl.errors import InputError
 
 _WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
+
+
+def is_companion(name: str) -> bool:
+    """Whether a file of a checkpoint, by its name, is neither weights nor the config, nor hidden."""
+    return PurePath(name).suffix not in _WEIGHT_SUFFIXES and name not in (CONFIG_FILE, INDEX_FILE) and name[0] != "."
 
 
 def carry_over(src: Path, dst: Path, leave: frozenset[str] = frozenset()) -> None:
@@ -18,8 +23,7 @@ def carry_over(src: Path, dst: Path, leave: frozenset[str] = frozenset()) -> Non
         InputError: a file cannot be copied.
     """
     for file in sorted(src.iterdir()):
-        weights = file.suffix in _WEIGHT_SUFFIXES or file.name == INDEX_FILE
-        if weights or file.name == CONFIG_FILE or file.name in leave or file.name.startswith(".") or not file.is_file():
+        if not is_companion(file.name) or file.name in leave or not file.is_file():
             continue
         try:
             shutil.copyfile(file, dst / file.name)

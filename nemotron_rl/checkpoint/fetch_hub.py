@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,8 +25,7 @@ def fetch_hub(repo: str, revision: str, cache_dir: Path, progress: Progress | No
     Raises:
         CheckpointError: No such repository or revision, no access, or the Hub cannot be reached.
     """
-    where = f"hf://{repo}@{revision}"
-    try:
+    with talking_to_hub(repo, revision):
         folder = snapshot_download(
             repo,
             revision=revision,
@@ -32,6 +33,15 @@ def fetch_hub(repo: str, revision: str, cache_dir: Path, progress: Progress | No
             ignore_patterns=_OTHER_FORMATS,
             tqdm_class=_bar_for(progress),
         )
+    return Path(folder)
+
+
+@contextmanager
+def talking_to_hub(repo: str, revision: str) -> Iterator[None]:
+    """Errors of the client as a CheckpointError about this repository."""
+    where = f"hf://{repo}@{revision}"
+    try:
+        yield
     except GatedRepoError as error:
         raise CheckpointError(f"{where} asks for access: accept its terms on the Hub and set HF_TOKEN") from error
     except RevisionNotFoundError as error:
@@ -40,7 +50,6 @@ def fetch_hub(repo: str, revision: str, cache_dir: Path, progress: Progress | No
         raise CheckpointError(f"{where}: there is no such repository, or HF_TOKEN may not read it") from error
     except (OSError, ValueError, httpx.HTTPError) as error:
         raise CheckpointError(f"{where} could not be fetched: {error!s:.300}") from error
-    return Path(folder)
 
 
 def _bar_for(progress: Progress | None) -> type[Any]:

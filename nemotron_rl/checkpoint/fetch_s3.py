@@ -33,8 +33,8 @@ def fetch_s3(
         InputError: The cache cannot be written.
     """
     where = f"s3://{bucket}/{prefix}"
-    with _talking_to(where):
-        store = _store(bucket, prefix, endpoint, region)
+    with talking_to(where):
+        store = s3_store(bucket, prefix, endpoint, region)
         objects = {item["path"]: item for item in obstore.list(store).collect() if _is_plain_name(item["path"])}
     if not objects:
         raise CheckpointError(f"{where} holds no files; a checkpoint's files lie directly under the prefix")
@@ -44,13 +44,14 @@ def fetch_s3(
     def fetch() -> None:
         with new_folder(folder) as partial:
             for name, item in sorted(objects.items()):
-                with _talking_to(f"{where}/{name}"):
+                with talking_to(f"{where}/{name}"):
                     _fetch(store, name, item, partial / name, meter)
 
     return make_once(folder, fetch)
 
 
-def _store(bucket: str, prefix: str, endpoint: str | None, region: str | None) -> S3Store:
+def s3_store(bucket: str, prefix: str, endpoint: str | None, region: str | None) -> S3Store:
+    """The objects under a prefix; what is None comes from the AWS_* environment."""
     given: dict[str, Any] = {"endpoint": endpoint, "region": region}
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if endpoint is not None and endpoint.startswith("http://"):
@@ -85,7 +86,8 @@ def _is_plain_name(path: str) -> bool:
 
 
 @contextmanager
-def _talking_to(where: str) -> Iterator[None]:
+def talking_to(where: str) -> Iterator[None]:
+    """Errors of the client as a CheckpointError about `where`."""
     try:
         yield
     except (PermissionDeniedError, UnauthenticatedError) as error:

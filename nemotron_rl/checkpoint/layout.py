@@ -8,15 +8,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nemotron_rl.checkpoint.dtypes import NUMPY_DTYPES
-from nemotron_rl.checkpoint.safetensors_header import HeaderEntry, read_header
+from nemotron_rl.checkpoint.ranged.folder import FolderSource
+from nemotron_rl.checkpoint.ranged.retry import read_bytes
+from nemotron_rl.checkpoint.ranged.source import ByteSource, SourceChanged, SourceUnavailable, is_plain_name
+from nemotron_rl.checkpoint.safetensors_header import LENGTH_BYTES, Header, HeaderEntry, header_length, parse_header
 from nemotron_rl.checkpoint.spelling import Pattern, read_pattern
 from nemotron_rl.errors import CheckpointError
 
@@ -24,6 +29,8 @@ CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 CHUNK_BYTES = 8 << 20
+LARGEST_JSON = 200_000_000
+"""Bytes of a config or index that are read into memory."""
 _SHOWN = 5
 
 
@@ -72,13 +79,8 @@ class CheckpointFolder:
         Raises:
             CheckpointError: Something is missing or contradicts something else; names the files and tensors.
         """
-        config = read_config(path)
-        layout = read_layout(path)
-        if layout.problems:
-            shown = "\n  ".join(layout.problems[:_SHOWN])
-            rest = f"\n  and {len(layout.problems) - _SHOWN} more" if len(layout.problems) > _SHOWN else ""
-            raise CheckpointError(f"the checkpoint {path} is broken:\n  {shown}{rest}")
-        return cls(path, config, layout.tensors)
+        config, tensors = read_checkpoint(FolderSource(path))
+        return cls(path, config, tensors)
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -119,6 +121,21 @@ class CheckpointFolder:
         return np.frombuffer(data, dtype=NUMPY_DTYPES[entry.dtype]).reshape(entry.shape)
 
 
+def read_checkpoint(source: ByteSource) -> tuple[dict[str, Any], Mapping[str, TensorEntry]]:
+    """Config and tensors of a checkpoint, wherever it is: config, index and headers are read and compared.
+
+    Raises:
+        CheckpointError: Something is missing or contradicts something else; names the files and tensors.
+    """
+    config = read_source_json(source, CONFIG_FILE)
+    layout = source_layout(source)
+    if layout.problems:
+        shown = "\n  ".join(layout.problems[:_SHOWN])
+        rest = f"\n  and {len(layout.problems) - _SHOWN} more" if len(layout.problems) > _SHOWN else ""
+        raise CheckpointError(f"the checkpoint {source.where} is broken:\n  {shown}{rest}")
+    return config, layout.tensors
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """config.json of a checkpoint folder.
 
@@ -137,13 +154,34 @@ def read_json_object(path: Path) -> dict[str, Any]:
         CheckpointError: The file is missing, unreadable, or something else.
     """
     try:
-        value = json.loads(path.read_bytes().decode("utf-8"))
+        data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}. A checkpoint folder must have it") from error
+    return _json_object(data, str(path))
+
+
+def read_source_json(source: ByteSource, file: str) -> dict[str, Any]:
+    """A JSON file of a source whose top level is an object.
+
+    Raises:
+        CheckpointError: The file is missing, unreadable, absurdly large, or something else.
+    """
+    where = f"{source.where}/{file}"
+    if file not in source.files:
+        raise CheckpointError(f"{where}: cannot be read: there is no such file. A checkpoint folder must have it")
+    size = source.files[file].size
+    if size > LARGEST_JSON:
+        raise CheckpointError(f"{where}: has {size:,} bytes; no more than {LARGEST_JSON:,} are read")
+    return _json_object(read_bytes(source, file, 0, size), where)
+
+
+def _json_object(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: is not valid JSON: {error!s:.200}") from error
+        raise CheckpointError(f"{where}: is not valid JSON: {error!s:.200}") from error
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: must be a JSON object, not {type(value).__name__}")
+        raise CheckpointError(f"{where}: must be a JSON object, not {type(value).__name__}")
     return value
 
 
@@ -153,60 +191,76 @@ def read_layout(path: Path) -> Layout:
     Raises:
         CheckpointError: There are no weights, or the index is not an index at all.
     """
-    index = _read_index(path)
+    return source_layout(FolderSource(path))
+
+
+def source_layout(source: ByteSource) -> Layout:
+    """As `read_layout`, wherever the checkpoint is; of the shards only the headers are fetched.
+
+    Raises:
+        CheckpointError: There are no weights, or the index is not an index at all.
+        SourceUnavailable: The source cannot be read.
+    """
+    index = _read_index(source)
     files = sorted(set(index.values())) if index is not None else [SINGLE_FILE]
-    reading = _Reading(path, index)
-    for file in files:
-        reading.add_shard(file)
+    reading = _Reading(source, index)
+    with ThreadPoolExecutor(source.workers) as pool:
+        for file, header in zip(files, pool.map(partial(_read_header, source), files), strict=True):
+            reading.add_shard(file, header)
     if index is not None:
         reading.add_unkept_promises(index)
         reading.add_strays(set(files))
     return Layout(reading.tensors, tuple(reading.problems))
 
 
-def _read_index(path: Path) -> dict[str, str] | None:
-    """The weight map, or None for a folder with a single file and no index."""
-    if not (path / INDEX_FILE).exists():
-        if (path / SINGLE_FILE).exists():
+def _read_header(source: ByteSource, file: str) -> Header | str:
+    """A shard's header, or what is wrong with it."""
+    if file not in source.files:
+        return f"{INDEX_FILE} names {file}, which is absent"
+    size = source.files[file].size
+    try:
+        length = header_length(read_bytes(source, file, 0, min(LENGTH_BYTES, size)), size, file)
+        text = read_bytes(source, file, LENGTH_BYTES, LENGTH_BYTES + length)
+        return parse_header(text, size - LENGTH_BYTES - length, file)
+    except (SourceUnavailable, SourceChanged):
+        raise
+    except CheckpointError as error:
+        return str(error)
+
+
+def _read_index(source: ByteSource) -> dict[str, str] | None:
+    """The weight map, or None for a checkpoint with a single file and no index."""
+    where = f"{source.where}/{INDEX_FILE}"
+    if INDEX_FILE not in source.files:
+        if SINGLE_FILE in source.files:
             return None
-        raise CheckpointError(f"{path} has no weights: expected {INDEX_FILE} with its shards, or {SINGLE_FILE}")
-    weight_map = read_json_object(path / INDEX_FILE).get("weight_map")
+        raise CheckpointError(f"{source.where} has no weights: expected {INDEX_FILE} with its shards, or {SINGLE_FILE}")
+    weight_map = read_source_json(source, INDEX_FILE).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{path / INDEX_FILE}: `weight_map` must be an object that names a file for each tensor")
+        raise CheckpointError(f"{where}: `weight_map` must be an object that names a file for each tensor")
     for name, file in weight_map.items():
-        if not isinstance(file, str) or not _is_plain_name(file):
+        if not isinstance(file, str) or not (file.endswith(".safetensors") and is_plain_name(file)):
             raise CheckpointError(
-                f"{path / INDEX_FILE}: '{name:.200}' is in the file {file!r:.200}; expected the plain name of a "
+                f"{where}: '{name:.200}' is in the file {file!r:.200}; expected the plain name of a "
                 "safetensors file in the same folder"
             )
     return weight_map
 
 
-def _is_plain_name(file: str) -> bool:
-    """No separators and nothing hidden, so that it cannot leave the folder."""
-    return file.endswith(".safetensors") and not file.startswith(".") and not set(file) & set("/\\\0")
-
-
 class _Reading:
     """Collects tensors and problems, shard by shard."""
 
-    def __init__(self, path: Path, index: Mapping[str, str] | None) -> None:
-        self.path, self.index = path, index
+    def __init__(self, source: ByteSource, index: Mapping[str, str] | None) -> None:
+        self.source, self.index = source, index
         self.tensors: dict[str, TensorEntry] = {}
         self.problems: list[str] = []
         self._unread: set[str] = set()
 
-    def add_shard(self, file: str) -> None:
-        """Add the tensors of one shard, and what is wrong with it."""
-        if not (self.path / file).is_file():
+    def add_shard(self, file: str, header: Header | str) -> None:
+        """Add the tensors of one shard, or what is wrong with it."""
+        if isinstance(header, str):
             self._unread.add(file)
-            self.problems.append(f"{INDEX_FILE} names {file}, which is absent")
-            return
-        try:
-            header = read_header(self.path / file)
-        except CheckpointError as error:
-            self._unread.add(file)
-            self.problems.append(str(error))
+            self.problems.append(header)
             return
         for entry in header.entries:
             self._add_tensor(file, entry)
@@ -230,5 +284,5 @@ class _Reading:
 
     def add_strays(self, named: set[str]) -> None:
         """Shards that the index does not name."""
-        found = sorted(file.name for file in self.path.glob("model*.safetensors"))
+        found = sorted(file for file in self.source.files if fnmatchcase(file, "model*.safetensors"))
         self.problems += [f"{file} is a shard that {INDEX_FILE} does not name" for file in found if file not in named]

@@ -36,14 +36,14 @@ def new_folder(dst: Path) -> Iterator[Path]:
     """
     check_new_folder(dst)
     parent = dst.absolute().parent
-    made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-    with _writing(dst):
+    made = made_folders(dst)
+    with writing(dst):
         parent.mkdir(parents=True, exist_ok=True)
         partial = parent / f".{dst.name}.partial-{secrets.token_hex(8)}"
         partial.mkdir()
     try:
         yield partial
-        with _writing(dst):
+        with writing(dst):
             partial.rename(dst)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -68,8 +68,15 @@ def make_once(folder: Path, make: Callable[[], object]) -> Path:
     return folder
 
 
+def made_folders(dst: Path) -> list[Path]:
+    """The folders above `dst` that do not exist yet, innermost first."""
+    parent = dst.absolute().parent
+    return [folder for folder in (parent, *parent.parents) if not folder.exists()]
+
+
 @contextmanager
-def _writing(dst: Path) -> Iterator[None]:
+def writing(dst: Path) -> Iterator[None]:
+    """Refusals of the file system as an InputError about `dst`."""
     try:
         yield
     except OSError as error:

@@ -60,6 +60,22 @@ def read_header(path: Path) -> Header:
         raise CheckpointError(f"{path.name}: cannot be read: {error.strerror}") from error
 
 
+def header_length(prefix: bytes, size: int, where: str) -> int:
+    """Bytes of the header of a file of `size` bytes that begins with `prefix` (its first 8 bytes).
+
+    Raises:
+        CheckpointError: The file is too short for what it claims.
+    """
+    if len(prefix) < LENGTH_BYTES:
+        _broken(where, f"truncated: {size} bytes are too few for a safetensors file")
+    (length,) = struct.unpack("<Q", prefix)
+    if length > min(LARGEST_HEADER, size - LENGTH_BYTES):
+        _broken(
+            where, f"its header claims {length:,} bytes, the file has {size:,}: truncated, or not a safetensors file"
+        )
+    return int(length)
+
+
 def parse_header(text: bytes, data_bytes: int, where: str) -> Header:
     """Check a header's JSON against the `data_bytes` that follow it in the file `where`.
 
@@ -91,13 +107,7 @@ def format_header(tensors: Sequence[tuple[str, str, tuple[int, ...]]], metadata:
 
 
 def _read(file: BinaryIO, size: int, where: str) -> Header:
-    if size < LENGTH_BYTES:
-        _broken(where, f"truncated: {size} bytes are too few for a safetensors file")
-    (length,) = struct.unpack("<Q", file.read(LENGTH_BYTES))
-    if length > min(LARGEST_HEADER, size - LENGTH_BYTES):
-        _broken(
-            where, f"its header claims {length:,} bytes, the file has {size:,}: truncated, or not a safetensors file"
-        )
+    length = header_length(file.read(LENGTH_BYTES), size, where)
     text = file.read(length)
     if len(text) != length:
         _broken(where, "it became shorter while it was read")

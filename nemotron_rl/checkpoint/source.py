@@ -1,4 +1,6 @@
-"""Any address of a checkpoint becomes a folder: local, `synth://`, `hf://` or `s3://`. Remote ones are fetched whole.
+"""Any address of a checkpoint (local, `synth://`, `hf://`, `s3://`) becomes a folder, or something to read parts of.
+
+`open_source` fetches a remote checkpoint whole; `open_ranges` fetches nothing until a part is asked for.
 
 What a fetch leaves in the cache is complete, and named by what it was made from, so it is never fetched twice.
 """
@@ -7,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +20,8 @@ from nemotron_rl.checkpoint.geometries import preset_config
 from nemotron_rl.checkpoint.initial import RECIPE
 from nemotron_rl.checkpoint.new_folder import make_once
 from nemotron_rl.checkpoint.progress import Progress
+from nemotron_rl.checkpoint.ranged.folder import FolderSource
+from nemotron_rl.checkpoint.ranged.source import ByteSource
 from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.config.nearest import nearest
 from nemotron_rl.errors import CheckpointError
@@ -89,6 +95,38 @@ def open_source(
         bucket, prefix = _s3_parts(address.rest)
         return fetch_s3(bucket, prefix, cache_dir / "s3", progress, endpoint, region)
     return Path(address.rest)
+
+
+@contextmanager
+def open_ranges(
+    uri: str,
+    cache_dir: Path,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    endpoint: str | None = None,
+    region: str | None = None,
+) -> Iterator[ByteSource]:
+    """The checkpoint at `uri` as something whose parts can be read, without fetching the rest of it.
+
+    Only `synth://` uses `cache_dir`, `seed` and `progress`. Arguments and errors as for `open_source`.
+    """
+    validate_uri(uri)
+    address = _parse(uri)
+    if address.scheme == "hf":
+        from nemotron_rl.checkpoint.ranged.hub import HubSource  # its client takes over a second to import
+
+        source: ByteSource = HubSource(*_hub_parts(uri, address.rest))
+    elif address.scheme == "s3":
+        from nemotron_rl.checkpoint.ranged.s3 import S3Source
+
+        source = S3Source(*_s3_parts(address.rest), endpoint, region)
+    else:
+        source = FolderSource(open_source(uri, cache_dir, seed=seed, progress=progress))
+    try:
+        yield source
+    finally:
+        source.close()
 
 
 def source_name(uri: str) -> str:

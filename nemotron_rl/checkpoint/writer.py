@@ -49,6 +49,11 @@ class Shard:
     file: str
     tensors: tuple[Spec, ...]
 
+    @property
+    def header(self) -> bytes:
+        """What comes before the tensors' bytes."""
+        return format_header([(t.name, t.dtype, t.shape) for t in self.tensors], _METADATA)
+
 
 def plan_shards(tensors: Iterable[Spec], shard_size: int) -> tuple[Shard, ...]:
     """Cut `tensors`, in their order, into files of at most `shard_size` bytes; a larger tensor has a file to itself.
@@ -120,11 +125,10 @@ class ShardWriter:
     def _shard_file(self, shard: Shard) -> BinaryIO:
         if self._open_shard is not shard or self._file is None:
             self._close()
-            header = format_header([(t.name, t.dtype, t.shape) for t in shard.tensors], _METADATA)
             with self._writing(shard.file):
                 self._file = (self._folder / shard.file).open("xb")
                 self._open_shard = shard
-                self._file.write(header)
+                self._file.write(shard.header)
         return self._file
 
     def _close(self) -> None:

@@ -12,6 +12,7 @@ from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Json, Layers
 
 if TYPE_CHECKING:
+    from nemotron_rl.checkpoint.ranged.plan import FetchPlan
     from nemotron_rl.report.console import RichReporter
 
 Src = Annotated[str, typer.Argument(metavar="SRC", help="A folder, hf://org/name@revision, s3://… or synth://PRESET.")]
@@ -80,19 +81,28 @@ def slice_(
     layers: Layers = None,
     mtp: Annotated[Literal["keep", "drop"], typer.Option(help="What to do with the MTP head.")] = "keep",
     cache_dir: CacheDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be fetched, then stop.")] = False,
 ) -> None:
-    """Copy some layers into a new checkpoint, renumbered, byte for byte."""
+    """Copy some layers into a new checkpoint, renumbered, byte for byte. Only their bytes are fetched.
+
+    Stopped halfway, the same command continues where it was.
+    """
     from nemotron_rl.checkpoint.new_folder import check_new_folder
-    from nemotron_rl.checkpoint.slicing import slice_checkpoint
-    from nemotron_rl.checkpoint.source import source_name
+    from nemotron_rl.checkpoint.slice_plan import plan_slice
+    from nemotron_rl.checkpoint.slicing import write_slice
+    from nemotron_rl.checkpoint.source import open_ranges, source_name
 
     kept = options.parse_layers(layers)
     check_new_folder(dst)  # before anything is fetched
-    source = _open(src, cache_dir)
     with _reporter() as reporter, reporter.stage("slice"):
         progress = options.bytes_progress(reporter, "slice")
-        report = slice_checkpoint(source, dst, kept, mtp, progress, source_name=source_name(src))
-    _print_made(dst, report.pattern, report.tally, report.shards, dry_run=False)
+        with open_ranges(src, options.cache_folder(cache_dir), progress=progress) as source:
+            plan = plan_slice(source, kept, mtp, source_name=source_name(src))
+            if not dry_run:
+                write_slice(source, dst, plan, progress)
+    _print_made(dst, plan.pattern, plan.tally, len(plan.shards), dry_run)
+    if dry_run:
+        _print_fetch(plan.fetch)
 
 
 def verify(
@@ -151,3 +161,12 @@ def _print_made(folder: Path, pattern: str, tally: object, shards: int, dry_run:
     console.print(tally_table(tally))
     where = f"{'would be' if dry_run else 'is'} in {folder}, {fmt.plural(shards, 'file')} of tensors"
     console.print(f"\n{pattern} {where}", soft_wrap=True, markup=False)
+
+
+def _print_fetch(plan: FetchPlan) -> None:
+    from nemotron_rl.report import format as fmt
+
+    typer.echo(
+        f"{plan.needed:,} bytes are needed and {plan.fetched:,} would be fetched ({fmt.size(plan.fetched)}), headers "
+        f"not counted: {fmt.plural(len(plan.pieces), 'range')} of {fmt.plural(plan.files, 'file')}"
+    )

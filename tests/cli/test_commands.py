@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -34,6 +35,16 @@ def test_a_synthetic_source_is_made_in_the_cache(cli, tmp_path):
     result = cli("slice", "synth://tiny", "out", "--layers", "3,4", "--mtp", "drop", "--cache-dir", "cache")
     assert result.exit_code == 0 and "*E is in out" in result.stdout
     assert (tmp_path / "cache" / "synth").is_dir()
+
+
+def test_a_slice_can_be_planned_without_writing_anything(cli, tiny, tmp_path):
+    result = cli("slice", tiny, "out", "--layers", "0,1,3,4", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert "ME*E/*E would be in out" in result.stdout
+    needed, fetched = (int(n.replace(",", "")) for n in re.findall(r"([\d,]+) (?:bytes are|would be)", result.stdout))
+    assert 0 < needed <= fetched <= 1.02 * needed
+    assert re.search(r"headers not counted: \d+ ranges of \d+ files", result.stdout)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_synth_scales_and_plans_without_writing(cli, tmp_path):

@@ -1,0 +1,140 @@
+"""What a slice will hold and which bytes of the source it takes. Reads headers and configs; writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nemotron_rl import __version__
+from nemotron_rl.checkpoint.companions import is_companion
+from nemotron_rl.checkpoint.layout import TensorEntry, read_checkpoint, read_source_json
+from nemotron_rl.checkpoint.ranged.fetch import Target
+from nemotron_rl.checkpoint.ranged.plan import PIECE_BYTES, FetchPlan, Part, plan_fetch
+from nemotron_rl.checkpoint.ranged.source import ByteSource
+from nemotron_rl.checkpoint.selection import Mtp, new_name, select_config
+from nemotron_rl.checkpoint.spelling import read_pattern
+from nemotron_rl.checkpoint.tally import Tally, tally
+from nemotron_rl.checkpoint.tensor_table import tensor_table
+from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, Shard, plan_shards
+from nemotron_rl.errors import CheckpointError
+
+PROVENANCE_FILE = "nemotron_rl_slice.json"
+
+
+@dataclass(frozen=True)
+class SlicePlan:
+    """A slice before its bytes are fetched."""
+
+    source: str
+    """Name of the source, as it is written into the provenance file."""
+    layers: tuple[int, ...]
+    """Source layers in their new order."""
+    pattern: str
+    """The new pattern, with the MTP head after a slash."""
+    tally: Tally
+    config: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    shards: tuple[Shard, ...]
+    targets: tuple[Target, ...]
+    """Every file that gets bytes of the source: shards and companions."""
+    fetch: FetchPlan
+
+
+def plan_slice(
+    source: ByteSource,
+    layers: Sequence[int] | None,
+    mtp: Mtp = "keep",
+    *,
+    source_name: str,
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    piece_bytes: int = PIECE_BYTES,
+) -> SlicePlan:
+    """Plan the chosen layers of `source` as a checkpoint of their own.
+
+    Args:
+        source: A checkpoint. Config, index and headers are read, all of them, so that a broken one is found now.
+        layers: Source layers in their new order; None keeps all.
+        mtp: Whether the multi-token-prediction head is kept.
+        source_name: What provenance calls the source.
+        shard_size: Bytes of tensors per shard.
+        piece_bytes: Longest read of the source.
+
+    Raises:
+        SliceError: The layers cannot be chosen so.
+        CheckpointError: The source is broken, or lacks tensors that its config promises.
+    """
+    source_config, tensors = read_checkpoint(source)
+    config = select_config(source_config, layers, mtp, source_name)
+    source_pattern = read_pattern(source_config, source.where)
+    kept = tuple(layers) if layers is not None else tuple(range(len(source_pattern.main)))
+    copies = _copies(tensors, config, kept, mtp, source_name)
+    shards = plan_shards([new for new, _ in copies], shard_size)
+    old = {new.name: old for new, old in copies}
+    companions = [file for file in source.files.values() if is_companion(file.name) and file.name != PROVENANCE_FILE]
+    parts = [part for shard in shards for part in _parts(shard, old)]
+    pattern = read_pattern(config)
+    return SlicePlan(
+        source=source_name,
+        layers=kept,
+        pattern=str(pattern),
+        tally=tally((new for new, _ in copies), pattern),
+        config=config,
+        provenance=_provenance(source, str(source_pattern), source_name, kept, mtp),
+        shards=shards,
+        targets=(*map(_target, shards), *(Target(file.name, file.size) for file in companions)),
+        fetch=plan_fetch([*parts, *(Part(file.name, 0, file.size, file.name, 0) for file in companions)], piece_bytes),
+    )
+
+
+def _copies(
+    tensors: Mapping[str, TensorEntry], config: Mapping[str, Any], kept: Sequence[int], mtp: Mtp, name: str
+) -> tuple[tuple[TensorEntry, TensorEntry], ...]:
+    """What to copy, under its new name and as it is in the source.
+
+    First what the new config promises, in its order, then whatever else belongs to the kept parts.
+    """
+    new_layer = {old: new for new, old in enumerate(kept)}
+    found: dict[str, tuple[TensorEntry, TensorEntry]] = {}
+    for old in tensors.values():
+        renamed = new_name(old.name, new_layer, mtp)
+        if renamed is not None:
+            found[renamed] = (replace(old, name=renamed), old)
+    promised = [spec.name for spec in tensor_table(config, name)]
+    missing = [tensor for tensor in promised if tensor not in found]
+    if missing:
+        hint = " Use --mtp drop to leave the MTP head out." if missing[0].startswith("mtp.") else ""
+        raise CheckpointError(
+            f"{name} lacks {len(missing)} tensors that its config promises for these layers; the first, under its new "
+            f"name, is '{missing[0]}'.{hint}"
+        )
+    return (*(found.pop(tensor) for tensor in promised), *found.values())
+
+
+def _parts(shard: Shard, old: Mapping[str, TensorEntry]) -> Iterator[Part]:
+    """Where each tensor's bytes come from and go to."""
+    offset = len(shard.header)
+    for tensor in shard.tensors:
+        source = old[tensor.name]
+        yield Part(source.file, source.offset, source.nbytes, shard.file, offset)
+        offset += source.nbytes
+
+
+def _target(shard: Shard) -> Target:
+    return Target(shard.file, len(shard.header) + sum(tensor.nbytes for tensor in shard.tensors), shard.header)
+
+
+def _provenance(source: ByteSource, pattern: str, name: str, kept: Sequence[int], mtp: Mtp) -> dict[str, Any]:
+    """Where the slice comes from; a slice of a slice keeps the earlier one's account under `source_slice`."""
+    account: dict[str, Any] = {"source": name}
+    if source.revision is not None:
+        account["revision"] = source.revision
+    account |= {
+        "source_pattern": pattern,
+        "layers": list(kept),
+        "mtp": mtp,
+        "tool": f"nemotron-rl {__version__}",
+    }
+    if PROVENANCE_FILE in source.files:
+        account["source_slice"] = read_source_json(source, PROVENANCE_FILE)
+    return account
