@@ -16,7 +16,7 @@ validate: .venv/.train ## the whole job on this machine: slice, train, evaluate,
 
 test: .venv/.dev services ## every check and test; starts and stops the services that it needs
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 unit: .venv/.dev ## the fast tests only
 	$(BIN)/python -m pytest -m "not slow and not integration and not gpu" $(ARGS)
