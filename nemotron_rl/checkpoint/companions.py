@@ -17,13 +17,14 @@ def is_companion(name: str) -> bool:
 
 
 def carry_over(src: Path, dst: Path, leave: frozenset[str] = frozenset()) -> None:
-    """Copy every file of `src` itself that is not weights, the config, hidden, or named in `leave`.
+    """Copy the config and every companion of `src` that is not named in `leave`.
 
     Raises:
         InputError: a file cannot be copied.
     """
     for file in sorted(src.iterdir()):
-        if not is_companion(file.name) or file.name in leave or not file.is_file():
+        wanted = file.name == CONFIG_FILE or is_companion(file.name)
+        if not wanted or file.name in leave or not file.is_file():
             continue
         try:
             shutil.copyfile(file, dst / file.name)

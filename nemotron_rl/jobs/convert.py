@@ -12,7 +12,6 @@ def convert(request: ConvertRequest) -> None:
     settings = request.settings
     backend.activate(settings.model.backend)
     from nemotron_rl.checkpoint.companions import carry_over
-    from nemotron_rl.checkpoint.layout import CONFIG_FILE
     from nemotron_rl.megatron import torch_dist
     from nemotron_rl.megatron.export import write_source_tensors
     from nemotron_rl.megatron.model import build_model
@@ -22,7 +21,6 @@ def convert(request: ConvertRequest) -> None:
         model = build_model(request.hf, settings.model, settings.parallel, trainable=False)
         if is_first_rank():
             carry_over(request.hf, request.out)
-            (request.out / CONFIG_FILE).write_bytes((request.hf / CONFIG_FILE).read_bytes())
             write_source_tensors(request.hf, request.out)
         torch_dist.save(request.out, model.unwrapped())
 

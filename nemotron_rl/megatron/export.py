@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from nemotron_rl.checkpoint.companions import carry_over
-from nemotron_rl.checkpoint.layout import CONFIG_FILE, CheckpointFolder
+from nemotron_rl.checkpoint.layout import CheckpointFolder
 from nemotron_rl.checkpoint.tensor_table import TensorSpec
 from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, ShardWriter, plan_shards
 from nemotron_rl.errors import CheckpointError
@@ -60,7 +60,6 @@ def export_checkpoint(weights: Iterable[tuple[str, Tensor]], start: Path, out: P
             for spec in specs:
                 writer.write(spec.name, [gathered[spec.name].contiguous().view(-1).view(torch.uint8).numpy().data])
         carry_over(start, out, leave=frozenset({TENSORS_FILE}))
-        (out / CONFIG_FILE).write_bytes((start / CONFIG_FILE).read_bytes())
     dist.barrier()
 
 

@@ -60,12 +60,6 @@ def dp_size() -> int:
     return size
 
 
-def is_pipeline_last() -> bool:
-    """Whether this rank computes logits and losses."""
-    last: bool = parallel_state.is_pipeline_last_stage()
-    return last
-
-
 def sum_over_dp(values: torch.Tensor) -> torch.Tensor:
     """The sum of `values` over data-parallel replicas, on each of them; in place, and returned."""
     dist.all_reduce(values, group=parallel_state.get_data_parallel_group())
@@ -83,6 +77,15 @@ def from_pipeline_last(tensor: torch.Tensor) -> torch.Tensor:
 def device() -> torch.device:
     """Where this rank's collectives want their tensors."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def value_from_pipeline_last[T](value: T) -> T:
+    """`value` of the last pipeline stage, whatever it is, on every stage."""
+    result = [value]
+    if parallel_state.get_pipeline_model_parallel_world_size() > 1:
+        source = parallel_state.get_pipeline_model_parallel_last_rank()
+        dist.broadcast_object_list(result, src=source, group=parallel_state.get_pipeline_model_parallel_group())
+    return result[0]
 
 
 def share_of_dp[T](items: Sequence[T]) -> list[T]:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
-from megatron.core import parallel_state
 from megatron.core.distributed import finalize_model_grads
 from megatron.core.optimizer.optimizer import MTP_GRAD_NORM_GROUP
 from torch import Tensor
@@ -166,11 +164,7 @@ def _reduced(sums: dict[str, float]) -> dict[str, float]:
     """Sums over data-parallel ranks, on every rank and pipeline stage."""
     names = sorted(sums)
     totals = process.sum_over_dp(torch.tensor([sums[name] for name in names], dtype=torch.float64).to(process.device()))
-    result = [dict(zip(names, totals.tolist(), strict=True))]
-    if parallel_state.get_pipeline_model_parallel_world_size() > 1:
-        source = parallel_state.get_pipeline_model_parallel_last_rank()
-        dist.broadcast_object_list(result, src=source, group=parallel_state.get_pipeline_model_parallel_group())
-    return result[0]
+    return process.value_from_pipeline_last(dict(zip(names, totals.tolist(), strict=True)))
 
 
 def _mtp_mean(context: MtpContext, targets_per_depth: Sequence[int]) -> float:

@@ -12,7 +12,7 @@ from nemotron_rl.rl.batch import TokenSequence
 
 def supervised_document(prompt: Prompt, tokenizer: ChatTokenizer, style: str = "{label}") -> TokenSequence:
     """The chat prompt, and as its response the label in the given style and the token that ends a turn."""
-    question = tokenizer.encode_chat([message.model_dump() for message in prompt.messages])
+    question = tokenizer.encode_chat(prompt.chat())
     answer = [*tokenizer.encode(style.format(label=prompt.label)), tokenizer.turn_end_id]
     return TokenSequence(tuple(question), tuple(answer))
 

@@ -73,7 +73,7 @@ class Collector:
         return Sample(index, sequence, text, self._reward(text, self._prompts[index].label), response.finish)
 
     def _encode(self, index: int) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode_chat([m.model_dump() for m in self._prompts[index].messages]))
+        return tuple(self._tokenizer.encode_chat(self._prompts[index].chat()))
 
 
 def sample_seed(seed: int, step: int, prompt: int, sample: int) -> int:

@@ -4,12 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 
 from nemotron_rl.checkpoint.fetch_s3 import _fetch as _fetch_object
@@ -138,27 +136,6 @@ def test_a_hub_repository_is_fetched_once_and_what_is_not_there_is_named(tiny: P
 def test_a_hub_that_cannot_be_reached_is_an_error(tmp_path: Path) -> None:
     ((message, _),), _ = _fetch("http://127.0.0.1:9", tmp_path, "hf://org/name")
     assert message.startswith("hf://org/name@main could not be fetched: ")
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    yield f"http://127.0.0.1:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(s3: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(key, "testing")
-    client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
-    client.create_bucket(Bucket="models")
-    for file in tiny.iterdir():
-        client.upload_file(str(file), "models", f"nemotron/tiny/{file.name}")
-    client.put_object(Bucket="models", Key="nemotron/tiny/deeper/file", Body=b"not part of it")
-    return s3
 
 
 def test_an_s3_prefix_is_fetched_once_and_again_when_it_changes(bucket: str, tiny: Path, tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
-"""A command line to call, and a small checkpoint to call it on."""
+"""A command line to call."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.cli.app import app
 
 
@@ -21,10 +18,3 @@ def cli(monkeypatch, tmp_path):
         return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
     return call
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("checkpoints") / "tiny"
-    synthesize("tiny", folder)
-    return folder

@@ -13,8 +13,6 @@ import pytest
 import torch
 
 from nemotron_rl.checkpoint.layout import CheckpointFolder
-from nemotron_rl.checkpoint.slicing import slice_checkpoint
-from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.checkpoint.verify import verify_checkpoints
 from nemotron_rl.rollout.reference.load import folder_weights
 
@@ -24,12 +22,8 @@ SPLITS = {"one": (1, {}), "dp2": (2, {}), "tp2": (2, {"tp": 2}), "ep2": (2, {"ep
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six layers with every block type: ME*EM-, and the MTP head."""
-    folder = tmp_path_factory.mktemp("trainer")
-    synthesize("tiny", folder / "tiny")
-    slice_checkpoint(folder / "tiny", folder / "slice", [0, 1, 3, 4, 5, 6])
-    return folder / "slice"
+def checkpoint(six_layers: Path) -> Path:
+    return six_layers
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
 from nemotron_rl.data.prompts import Message, Prompt
 from nemotron_rl.rl.supervised import choose_style, supervised_document
@@ -16,10 +16,8 @@ PROMPT = Prompt(index=0, messages=(Message(role="user", content="12+3="),), labe
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
-    folder = tmp_path_factory.mktemp("supervised") / "tiny"
-    synthesize("tiny", folder)
-    return ChatTokenizer.from_folder(folder)
+def tokenizer(tiny: Path) -> ChatTokenizer:
+    return ChatTokenizer.from_folder(tiny)
 
 
 @pytest.mark.parametrize(("style", "text"), [("{label}", "15"), ("{label}.", "15."), ("so {label}!", "so 15!")])

@@ -7,19 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from nemotron_rl.checkpoint.slicing import slice_checkpoint
-from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.rollout.reference.engine import ReferenceEngine
 from nemotron_rl.rollout.reference.load import folder_weights
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every block type, the dense one too: ME*EM-."""
-    folder = tmp_path_factory.mktemp("rollout")
-    synthesize("tiny", folder / "tiny")
-    slice_checkpoint(folder / "tiny", folder / "slice", [0, 1, 3, 4, 5, 6])
-    return folder / "slice"
+def checkpoint(six_layers: Path) -> Path:
+    return six_layers
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemotron_rl.checkpoint.slicing import slice_checkpoint
-from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.errors import WeightMismatch
 from nemotron_rl.ops.checksum import tensor_checksum
 from nemotron_rl.rollout.reference.engine import ReferenceEngine
@@ -21,11 +19,8 @@ BIAS = "backbone.layers.1.mixer.gate.e_score_correction_bias"
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sync")
-    synthesize("tiny", folder / "tiny")
-    slice_checkpoint(folder / "tiny", folder / "slice", [0, 1, 3, 4])
-    return folder / "slice"
+def checkpoint(four_layers: Path) -> Path:
+    return four_layers
 
 
 @pytest.fixture

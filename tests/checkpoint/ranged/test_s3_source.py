@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from nemotron_rl.checkpoint.ranged.retry import read_bytes
 from nemotron_rl.checkpoint.ranged.s3 import S3Source
@@ -15,27 +13,6 @@ from nemotron_rl.checkpoint.slicing import slice_checkpoint
 from nemotron_rl.checkpoint.source import open_ranges
 from nemotron_rl.errors import CheckpointError
 from tests.oracles.checkpoint_files import read_checkpoint, sliced
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    yield f"http://127.0.0.1:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(s3: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(key, "testing")
-    client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
-    client.create_bucket(Bucket="models")
-    for file in tiny.iterdir():
-        client.upload_file(str(file), "models", f"nemotron/tiny/{file.name}")
-    client.put_object(Bucket="models", Key="nemotron/tiny/deeper/file", Body=b"not part of it")
-    return s3
 
 
 def test_a_slice_of_a_bucket_has_the_bytes_of_its_source(bucket: str, tiny: Path, tmp_path: Path) -> None:
