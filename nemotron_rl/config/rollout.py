@@ -22,6 +22,23 @@ class SamplingSettings(Frozen):
     """Longest response, in tokens."""
 
 
+class SglangSettings(Frozen):
+    """The SGLang engine on the trainer's GPUs."""
+
+    gpus_per_engine: int = Field(1, ge=1)
+    """Ranks that share an engine; its experts are split over them (EP), attention and Mamba are not (DP attention)."""
+    memory_fraction: float = Field(0.3, gt=0, lt=1)
+    """Part of a GPU's memory for the engine's weights, KV cache and Mamba states."""
+    max_running_requests: int = Field(64, ge=1)
+    """Largest decode batch; CUDA graphs are captured up to it."""
+    context_length: int = Field(4096, ge=2)
+    """Longest prompt and response together, in tokens."""
+    cuda_graphs: bool = True
+    """Off starts faster and decodes slower."""
+    attention: Literal["triton", "fa3", "flashinfer"] = "triton"
+    """Attention kernels."""
+
+
 class RolloutSettings(Frozen):
     """The engine and its samples."""
 
@@ -29,5 +46,7 @@ class RolloutSettings(Frozen):
     """`reference` runs on CPU in the trainer's process; `sglang` on GPUs."""
     samples_per_prompt: int = Field(8, ge=2)
     """Group size G of GRPO."""
+    sglang: SglangSettings = SglangSettings()
+    """For `engine: sglang`."""
     sampling: SamplingSettings = SamplingSettings()
     """Sampling during training."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
 from nemotron_rl.data.prompts import Prompt, load_prompts
-from nemotron_rl.errors import InputError
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.megatron.model import build_model
 from nemotron_rl.megatron.trainer import Trainer
@@ -14,6 +13,8 @@ from nemotron_rl.reward.registry import reward_function
 from nemotron_rl.rollout.collect import Collector
 from nemotron_rl.rollout.engine import Engine
 from nemotron_rl.rollout.reference.engine import ReferenceEngine
+from nemotron_rl.sync.push import CopyingSync
+from nemotron_rl.sync.weight_sync import WeightSync
 
 
 def training_prompts(request: TrainRequest) -> list[Prompt]:
@@ -25,11 +26,27 @@ def open_engine(request: TrainRequest) -> Engine:
     """The rollout engine, without weights.
 
     Raises:
-        InputError: for an engine that this version does not have.
+        InputError: when the engine cannot share ranks with a trainer that is split like this.
     """
-    if request.settings.rollout.engine != "reference":
-        raise InputError(f"rollout.engine {request.settings.rollout.engine!r} is not there yet; use 'reference'")
-    return ReferenceEngine.from_folder(request.start, ChatTokenizer.from_folder(request.start).eos_token_ids)
+    stop_tokens = ChatTokenizer.from_folder(request.start).eos_token_ids
+    rollout = request.settings.rollout
+    if rollout.engine == "reference":
+        return ReferenceEngine.from_folder(request.start, stop_tokens)
+    from nemotron_rl.rollout.sglang.engine import SglangEngine
+
+    return SglangEngine(request.start, stop_tokens, rollout.sglang, seed=request.settings.seed)
+
+
+def connect(trainer: Trainer, engine: Engine) -> WeightSync:
+    """The way in which this engine gets this trainer's weights."""
+    if isinstance(engine, ReferenceEngine):
+        return CopyingSync(trainer.weights, engine)
+    from nemotron_rl.rollout.sglang.engine import SglangEngine
+    from nemotron_rl.sync.colocated import ColocatedSync
+
+    if not isinstance(engine, SglangEngine):
+        raise TypeError(f"no sync is known for a {type(engine).__name__}")
+    return ColocatedSync(trainer, engine)
 
 
 def build_trainer(request: TrainRequest) -> Trainer:

@@ -90,4 +90,10 @@ def sample_metrics(samples: Sequence[Sample], batch: Batch) -> dict[str, float]:
 
 def sync_metrics(proof: SyncProof) -> dict[str, float]:
     """What the proof of a push compared."""
-    return {"sync/tensors": proof.tensors, "sync/mismatched": proof.mismatched, "sync/bytes": proof.nbytes}
+    return {
+        "sync/tensors": proof.tensors,
+        "sync/mismatched": proof.mismatched,
+        "sync/bytes": proof.nbytes,
+        "time/sync_transfer_s": proof.transfer_s,
+        "time/sync_proof_s": proof.proof_s,
+    }

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import resource
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,6 +41,19 @@ class Phases:
 def peak_memory_gib() -> float:
     """Largest resident set of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts in KiB
+
+
+def memory_metrics() -> dict[str, float]:
+    """This process's largest memory so far; on a GPU also its own there, and what all processes use there now."""
+    metrics = {"memory/peak_rss_gib": peak_memory_gib()}
+    torch = sys.modules.get("torch")  # a process that has not imported it has nothing on a GPU
+    if torch is not None and torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        metrics |= {
+            "memory/device_used_gib": (total - free) / 2**30,
+            "memory/trainer_peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+        }
+    return metrics
 
 
 class MetricsLog:

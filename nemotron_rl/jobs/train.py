@@ -12,13 +12,12 @@ def train(request: TrainRequest) -> None:
     settings = request.settings
     backend.activate(settings.model.backend)
     from nemotron_rl.data.sampler import PromptSampler
-    from nemotron_rl.jobs.components import build_collector, build_trainer, open_engine, training_prompts
+    from nemotron_rl.jobs.components import build_collector, build_trainer, connect, open_engine, training_prompts
     from nemotron_rl.jobs.experience import experience, sample_metrics, sync_metrics
-    from nemotron_rl.jobs.measure import MetricsLog, Phases, peak_memory_gib
+    from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.export import export_checkpoint
     from nemotron_rl.rl.objective import policy_objective
-    from nemotron_rl.sync.push import push
 
     with (
         process.model_parallel(settings.model, settings.parallel, settings.seed),
@@ -30,7 +29,8 @@ def train(request: TrainRequest) -> None:
         collector = build_collector(request, engine, prompts)
         sampler = PromptSampler(len(prompts), settings.train.prompts_per_step, settings.data.shuffle_seed)
         objective = policy_objective(settings.algorithm)
-        push(trainer.weights, engine, version=0)
+        sync = connect(trainer, engine)
+        sync.push(version=0)
         for step in range(settings.train.steps):
             phases = Phases()
             with phases("rollout"):
@@ -42,9 +42,9 @@ def train(request: TrainRequest) -> None:
                 update = trainer.update(batch, objective)
                 engine.wake()
             with phases("sync"):
-                proof = push(trainer.weights, engine, version=step + 1)
+                proof = sync.push(version=step + 1)
             measured = sample_metrics(samples, batch) | update.metrics("train") | sync_metrics(proof)
-            log.write(step, measured | phases.metrics() | {"memory/peak_rss_gib": peak_memory_gib()})
+            log.write(step, measured | phases.metrics() | memory_metrics())
         export_checkpoint(trainer.weights(), request.start, request.out)
 
 

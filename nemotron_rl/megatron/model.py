@@ -19,6 +19,7 @@ from transformers import AutoConfig
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.training import MtpSettings
 from nemotron_rl.megatron import torch_dist
+from nemotron_rl.megatron.backend.local_modules import transformer_engine_is_installed
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -98,9 +99,10 @@ def _configure(provider: Any, model: ModelSettings, parallel: ParallelSettings, 
         # megatron-core 0.19.2 raises in training for latent MoE with overlap.
         "moe_shared_expert_overlap": False,
         "mtp_detach_heads": mtp.detach_heads if mtp else True,
+        "use_cpu_initialization": model.backend == "cpu",
     }
-    if model.backend == "cpu":
-        settings |= _cpu_settings()
+    if model.backend == "cpu" or not transformer_engine_is_installed():
+        settings |= _local_settings()
     for name, value in settings.items():
         if not hasattr(provider, name):
             raise AttributeError(f"megatron-bridge's provider has no setting {name!r} any more")
@@ -108,9 +110,9 @@ def _configure(provider: Any, model: ModelSettings, parallel: ParallelSettings, 
     provider.register_pre_wrap_hook(_separate_experts)
 
 
-def _cpu_settings() -> dict[str, Any]:
-    """No fused kernels, and local modules in the stack."""
-    from nemotron_rl.megatron.modules.stack import cpu_stack_spec
+def _local_settings() -> dict[str, Any]:
+    """Local modules in the stack, and none of the kernels that come with Transformer Engine or Apex."""
+    from nemotron_rl.megatron.modules.stack import local_stack_spec
 
     fused = (
         "moe_grouped_gemm",
@@ -122,7 +124,7 @@ def _cpu_settings() -> dict[str, Any]:
         "persist_layer_norm",
         "apply_rope_fusion",
     )
-    return dict.fromkeys(fused, False) | {"hybrid_stack_spec": cpu_stack_spec, "use_cpu_initialization": True}
+    return dict.fromkeys(fused, False) | {"hybrid_stack_spec": local_stack_spec}
 
 
 def _separate_experts(models: list[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
 from nemotron_rl.errors import NemotronRLError
 from nemotron_rl.megatron import passes, process
+from nemotron_rl.megatron.local_views import local_views
 from nemotron_rl.megatron.logprobs import token_logprobs
 from nemotron_rl.megatron.model import MegatronModel
 from nemotron_rl.megatron.mtp_loss import CONTEXT, MtpContext, mtp_targets
@@ -119,6 +120,10 @@ class Trainer:
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `exported_weights`."""
         return exported_weights(self._model)
+
+    def local_views(self) -> dict[str, Tensor]:
+        """See `megatron.local_views`."""
+        return local_views(self._model)
 
     def _read_logprobs(self, batch: Batch, logits_BLV: Tensor) -> Tensor:
         return token_logprobs(logits_BLV, batch.tokens_BL, self._temperature) * batch.mask_BL

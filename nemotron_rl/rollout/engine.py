@@ -34,11 +34,31 @@ class Response:
 
 
 class Engine(Protocol):
-    """A rollout engine; a context manager whose exit closes it."""
+    """A rollout engine; a context manager whose exit closes it. How its weights come is up to nemotron_rl/sync."""
 
     def generate(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
         """One response per request, in order."""
         ...
+
+    def sleep(self) -> None:
+        """Give memory back to the trainer; weights are undefined until the next sync."""
+        ...
+
+    def wake(self) -> None:
+        """Take the memory again."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class CopyingEngine(Engine, Protocol):
+    """An engine in the trainer's process, to which weights are handed tensor by tensor."""
 
     def receive(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Replace all weights by these, named as in the checkpoint.
@@ -55,19 +75,3 @@ class Engine(Protocol):
     def tensor(self, name: str) -> Tensor:
         """One weight as the engine holds it."""
         ...
-
-    def sleep(self) -> None:
-        """Give memory back to the trainer; weights are undefined until the next `receive`."""
-        ...
-
-    def wake(self) -> None:
-        """Take the memory again."""
-        ...
-
-    def close(self) -> None:
-        """Release everything; a second call does nothing."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
 from nemotron_rl.ops.checksum import tensor_checksum
-from nemotron_rl.rollout.engine import Engine
+from nemotron_rl.rollout.engine import CopyingEngine
 
 Weights = Iterable[tuple[str, Tensor]]
 
@@ -25,6 +26,10 @@ class SyncProof:
     """Tensors that differed: 0, for `push` raises otherwise."""
     nbytes: int
     """Bytes sent."""
+    transfer_s: float
+    """Seconds until the engine held them."""
+    proof_s: float
+    """Seconds that the comparison took beyond that."""
 
 
 @dataclass
@@ -41,7 +46,18 @@ class _Sent:
             yield name, tensor
 
 
-def push(export: Callable[[], Weights], engine: Engine, version: int) -> SyncProof:
+class CopyingSync:
+    """Pushes one trainer's weights to one engine."""
+
+    def __init__(self, export: Callable[[], Weights], engine: CopyingEngine) -> None:
+        self._export, self._engine = export, engine
+
+    def push(self, version: int) -> SyncProof:
+        """See the function `push`."""
+        return push(self._export, self._engine, version)
+
+
+def push(export: Callable[[], Weights], engine: CopyingEngine, version: int) -> SyncProof:
     """Replace the engine's weights by the exported ones and compare checksums taken on both sides.
 
     `export` is called once, and once more to say where a tensor differs.
@@ -50,7 +66,9 @@ def push(export: Callable[[], Weights], engine: Engine, version: int) -> SyncPro
         WeightMismatch: naming the version, the first tensor that is missing, unknown or different, and the index.
     """
     sent = _Sent()
+    started = time.perf_counter()
     engine.receive(sent.watch(export()), version)
+    received = time.perf_counter()
     differing = different_names(sent.checksums, engine.checksums(), version)
     if differing:
         first = differing[0]
@@ -59,7 +77,14 @@ def push(export: Callable[[], Weights], engine: Engine, version: int) -> SyncPro
             f"weight version {version}: {len(differing)} of {len(sent.checksums)} tensors differ between trainer and "
             f"engine; {first} {where}"
         )
-    return SyncProof(version, len(sent.checksums), len(differing), sent.nbytes)
+    return SyncProof(
+        version,
+        len(sent.checksums),
+        len(differing),
+        sent.nbytes,
+        transfer_s=received - started,
+        proof_s=time.perf_counter() - received,
+    )
 
 
 def different_names(sent: Mapping[str, str], held: Mapping[str, str], version: int) -> list[str]:

@@ -1,7 +1,8 @@
 """What the trainer computes with, chosen once per process before megatron is imported.
 
-`cuda` leaves torch and megatron as they are, but for the faults that every backend has (`shared.py`). `cpu` also stands
-in for the parts of torch.cuda, Transformer Engine and mamba-ssm that megatron-core 0.19.2 uses unconditionally.
+`cuda` leaves torch and megatron as they are, but for the faults that every backend has (`shared.py`), and for
+Transformer Engine's modules where it is not installed (`local_modules.py`). `cpu` also stands in for the parts of
+torch.cuda and mamba-ssm that megatron-core 0.19.2 uses unconditionally.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ def activate(name: Literal["cpu", "cuda"]) -> None:
 
         cuda_surface.stand_in()
         cpu.replace_megatron_parts()
+    else:
+        from nemotron_rl.megatron.backend import cuda
+
+        cuda.prepare()
     shared.replace_megatron_parts()
     _active = name
 

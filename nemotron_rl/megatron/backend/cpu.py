@@ -9,34 +9,25 @@ import torch
 from torch import Tensor
 
 from nemotron_rl.megatron.backend.cuda_surface import with_cuda_type_names
+from nemotron_rl.megatron.backend.local_modules import replace_transformer_engine_parts
 from nemotron_rl.megatron.backend.replacement import Replacement, apply
-
-_NO_TE = "imported from Transformer Engine"
 
 
 def replace_megatron_parts() -> None:
-    """Put the replacements in place and tell megatron-bridge how the local modules are split over TP."""
+    """Put the replacements in place."""
+    replace_transformer_engine_parts()
     apply([*_modules(), *_random_state(), *_optimizer(), *_context_parallel_mamba()])
-    from megatron.bridge.models.conversion.param_mapping import AutoMapping
-
-    for module, split in (("RMSNorm", "replicated"), ("GatedRMSNorm", "column"), ("DuplicatedLinear", "replicated")):
-        AutoMapping.register_module_type(module, split)
 
 
 def _modules() -> list[Replacement]:
-    from nemotron_rl.megatron.modules.linears import DuplicatedLinear
-    from nemotron_rl.megatron.modules.norms import GatedRMSNorm, RMSNorm
+    from nemotron_rl.megatron.modules.norms import GatedRMSNorm
 
     mixer = "megatron.core.ssm.mamba_mixer"
-    moe = "megatron.core.transformer.moe"
     return [
-        Replacement("megatron.core.models.hybrid.hybrid_block", "TENorm", RMSNorm, f"the final norm is {_NO_TE}"),
         Replacement(mixer, "HAVE_MAMBA_SSM", True, "MambaMixer refuses to be built without mamba-ssm"),
         Replacement(mixer, "ExtendedRMSNorm", GatedRMSNorm, "derives from mamba-ssm's gated norm"),
-        Replacement(f"{moe}.moe_layer", "HAVE_TE", True, "MoELayer refuses latent projections without it"),
-        Replacement(f"{moe}.moe_layer", "TELinear", DuplicatedLinear, f"the latent projections are {_NO_TE}"),
         Replacement(
-            f"{moe}.token_dispatcher",
+            "megatron.core.transformer.moe.token_dispatcher",
             "maybe_move_tensor_to_cpu",
             _split_sizes,
             "it converts split sizes for all_to_all_single only when they are on a GPU",
@@ -96,7 +87,7 @@ def _context_parallel_mamba() -> list[Replacement]:
         return reorder
 
     owner = "megatron.core.ssm.mamba_context_parallel"
-    reason = f"the token order of packed sequences is {_NO_TE}"
+    reason = "the token order of packed sequences is imported from Transformer Engine"
     names = {"_undo_attention_load_balancing": True, "_redo_attention_load_balancing": False}
     return [
         Replacement(owner, name, for_packed(getattr(mamba_context_parallel, name), undo), reason)

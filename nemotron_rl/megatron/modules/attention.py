@@ -51,9 +51,9 @@ class CoreAttention(nn.Module):
         if packed:
             query, key, value = (t.unsqueeze(1) for t in (query, key, value))
         local, cp_size = query.size(0), self.cp_group.size()
-        position_S = torch.arange(local)
+        position_S = torch.arange(local, device=query.device)
         if cp_size > 1:
-            order = context_parallel_order(local * cp_size, cp_size, packed_seq_params)
+            order = context_parallel_order(local * cp_size, cp_size, packed_seq_params).to(query.device)
             position_S = order.chunk(cp_size)[self.cp_group.rank()]
             back = torch.argsort(order)
             key, value = (gather_from_sequence_parallel_region(t, group=self.cp_group)[back] for t in (key, value))
@@ -65,7 +65,7 @@ class CoreAttention(nn.Module):
                 query[:, :, mine],
                 key[:, :, start:end],
                 value[:, :, start:end],
-                attn_mask=position_S[mine][:, None] >= torch.arange(start, end)[None],
+                attn_mask=position_S[mine][:, None] >= torch.arange(start, end, device=query.device)[None],
                 scale=self.scale,
                 enable_gqa=True,
             )

@@ -1,14 +1,15 @@
-"""The stack spec of HybridModel on CPU: megatron's own hybrid_stack_spec, module for module, with local modules."""
+"""The stack spec of HybridModel without Transformer Engine: megatron's own hybrid_stack_spec, module for module."""
 
 from __future__ import annotations
 
 from functools import partial
 
+import torch
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
 from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
 from megatron.core.models.hybrid.hybrid_block import HybridStack, HybridStackSubmodules
 from megatron.core.ssm.mamba_layer import MambaLayer, MambaLayerSubmodules
-from megatron.core.ssm.mamba_mixer import MambaMixerSubmodules
+from megatron.core.ssm.mamba_mixer import MambaMixer, MambaMixerSubmodules
 from megatron.core.ssm.mlp_layer import MLPLayer
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
@@ -33,7 +34,7 @@ from nemotron_rl.megatron.modules.mamba import TorchMambaMixer
 from nemotron_rl.megatron.modules.norms import RMSNorm
 
 
-def cpu_stack_spec(_: object = None) -> ModuleSpec:
+def local_stack_spec(_: object = None) -> ModuleSpec:
     """The spec; the argument is the provider, which megatron-bridge passes to a callable spec."""
     return ModuleSpec(
         module=HybridStack,
@@ -49,7 +50,8 @@ def cpu_stack_spec(_: object = None) -> ModuleSpec:
 
 def _mamba_layer() -> ModuleSpec:
     projections = MambaMixerSubmodules(in_proj=LocalLayerNormColumnParallelLinear, out_proj=RowParallelLinear)
-    mixer = ModuleSpec(module=TorchMambaMixer, submodules=projections)
+    # Megatron's own mixer runs mamba-ssm's kernels, which need a GPU.
+    mixer = ModuleSpec(module=MambaMixer if torch.cuda.is_available() else TorchMambaMixer, submodules=projections)
     return ModuleSpec(module=MambaLayer, submodules=MambaLayerSubmodules(mixer=mixer, mamba_bda=get_bias_dropout_add))
 
 

@@ -33,7 +33,7 @@ class _Row:
 
 
 class ReferenceEngine:
-    """See `Engine`. Weights and arithmetic are fp32, in this process."""
+    """See `CopyingEngine`. Weights and arithmetic are fp32, in this process."""
 
     def __init__(
         self, config: Mapping[str, Any], stop_tokens: Sequence[int], *, max_batch: int = 256, pad_token: int = 0
@@ -106,7 +106,7 @@ class ReferenceEngine:
         return scores
 
     def receive(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Copy all weights in; see `Engine.receive`."""
+        """Copy all weights in; see `CopyingEngine.receive`."""
         with torch.no_grad():
             self._weights.receive(weights, version)
 

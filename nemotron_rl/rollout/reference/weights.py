@@ -39,7 +39,7 @@ class WeightTable:
         return self._stacks[f"{block}.{part}"]
 
     def receive(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Copy all weights in; see `Engine.receive`."""
+        """Copy all weights in; see `CopyingEngine.receive`."""
         self.version = None
         missing = set(self._named)
         for name, tensor in weights:

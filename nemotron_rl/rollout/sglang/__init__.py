@@ -1,0 +1,1 @@
+"""SGLang as the rollout engine: its own process tree on the trainer's GPUs, weights through CUDA IPC."""

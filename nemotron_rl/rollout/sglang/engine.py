@@ -1,0 +1,156 @@
+"""SGLang as an `Engine`: started by the first rank of its group as a process tree of its own, closed with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from nemotron_rl.config.rollout import SamplingSettings, SglangSettings
+from nemotron_rl.errors import NemotronRLError, WeightMismatch
+from nemotron_rl.rollout.engine import GenerateRequest, Response
+from nemotron_rl.rollout.sglang.arguments import engine_arguments, sampling_arguments
+from nemotron_rl.rollout.sglang.group import EngineGroup
+from nemotron_rl.rollout.sglang.message import (
+    ANSWER,
+    BUFFER,
+    LOADER,
+    ORDER,
+    Answer,
+    Order,
+    from_bytes,
+    to_bytes,
+)
+
+_ANSWER_BYTES = 16 << 20
+
+
+class SglangEngine:
+    """One engine of a group of ranks; every method is a collective call of the group.
+
+    Weights come through `order` (see sync/colocated.py), which reaches the engine's own memory on each rank's GPU.
+    """
+
+    def __init__(self, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int) -> None:
+        self._stop_tokens = tuple(stop_tokens)
+        self.group = EngineGroup.of_this_rank(settings.gpus_per_engine)
+        self._answer = torch.zeros(_ANSWER_BYTES, dtype=torch.uint8, device="cuda")
+        self._engine: Any = self.group.lead(lambda: _start(folder, settings, self.group.first_gpu, seed))
+        self.version: int | None = None
+
+    def generate(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
+        """One response per request, in order. SGLang draws with its own generator: seeds are not used."""
+        if self.version is None:
+            raise RuntimeError("the engine has no weights yet: sync first")
+        per_rank = self.group.gather(list(requests))
+        answers = self.group.lead(lambda: self._generate(per_rank, sampling))
+        return self.group.scatter(answers)
+
+    def order(self, order: Order, **tensors: Tensor | Sequence[Tensor]) -> Answer:
+        """Have this rank's part of the engine carry out an order; the tensors are shared with it, not copied.
+
+        Raises:
+            WeightMismatch: with what the engine's side says went wrong.
+        """
+        named = [(ORDER, to_bytes(order.model_dump_json(), "cuda")), (ANSWER, self._answer)]
+        for name, given in tensors.items():
+            many = [given] if isinstance(given, Tensor) else given
+            named += [(f"{name}.{i:06d}" if name == BUFFER else name, tensor) for i, tensor in enumerate(many)]
+        torch.cuda.synchronize()  # what the engine reads must have been written
+        payloads = self.group.gather(_serialized(named))
+        self.group.lead(lambda: self._update(payloads))
+        answer = Answer.model_validate_json(from_bytes(self._answer))
+        if answer.error:
+            raise WeightMismatch(f"the engine could not {order.do} weights:\n{answer.error}")
+        return answer
+
+    def sleep(self) -> None:
+        """Release KV cache, Mamba states and weights; weights are undefined until the next sync."""
+        self.version = None
+        self.group.lead(lambda: self._engine.release_memory_occupation())
+
+    def wake(self) -> None:
+        """Take the memory again."""
+        self.group.lead(lambda: self._engine.resume_memory_occupation())
+
+    def close(self) -> None:
+        """End the engine's processes; a second call does nothing."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.shutdown()
+
+    def _generate(
+        self, per_rank: Sequence[Sequence[GenerateRequest]], sampling: SamplingSettings
+    ) -> list[list[Response]]:
+        flat = [request for requests in per_rank for request in requests]
+        out = self._engine.generate(
+            input_ids=[list(request.prompt) for request in flat],
+            sampling_params=sampling_arguments(sampling, self._stop_tokens),
+            return_logprob=True,
+        )
+        responses = iter([_response(one) for one in out])
+        return [[next(responses) for _ in requests] for requests in per_rank]
+
+    def _update(self, payloads: Sequence[bytes]) -> None:
+        from sglang.srt.managers.io_struct import UpdateWeightsFromTensorReqInput
+
+        request = UpdateWeightsFromTensorReqInput(
+            serialized_named_tensors=list(payloads), load_format=LOADER, flush_cache=True
+        )
+        call = self._engine.tokenizer_manager.update_weights_from_tensor(request, None)
+        ok, message = self._engine.loop.run_until_complete(call)
+        if not ok:
+            raise NemotronRLError(f"SGLang refused an order about weights: {message}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _start(folder: Path, settings: SglangSettings, first_gpu: int, seed: int) -> Any:
+    import sglang
+
+    with _without_torchrun():
+        return sglang.Engine(**engine_arguments(folder, settings, seed=seed), base_gpu_id=first_gpu)
+
+
+def _without_torchrun() -> contextlib.AbstractContextManager[None]:
+    """The engine's processes form a group of their own; torchrun's variables would lead them into the trainer's."""
+    import os
+
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
+
+    @contextlib.contextmanager
+    def hidden() -> Any:
+        kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+        try:
+            yield
+        finally:
+            os.environ.update(kept)
+
+    return hidden()
+
+
+def _serialized(named: Sequence[tuple[str, Tensor]]) -> bytes:
+    from sglang.srt.utils import MultiprocessingSerializer
+    from sglang.srt.utils.patch_torch import monkey_patch_torch_reductions
+
+    monkey_patch_torch_reductions()  # SGLang's own: device numbers that hold in another process
+    payload: bytes = MultiprocessingSerializer.serialize(list(named))
+    return payload
+
+
+def _response(out: dict[str, Any]) -> Response:
+    meta = out["meta_info"]
+    logprobs = [logprob for logprob, *_ in meta["output_token_logprobs"]]
+    tokens = out["output_ids"]
+    if len(tokens) != len(logprobs):
+        raise NemotronRLError(f"SGLang gave {len(tokens)} tokens but {len(logprobs)} log-probs")
+    finish: Literal["stop", "length"] = "length" if meta["finish_reason"]["type"] == "length" else "stop"
+    return Response(tuple(tokens), tuple(logprobs), finish)

@@ -1,0 +1,93 @@
+"""SGLang 0.5.16's NemotronH parameters, seen under the checkpoint's names. Runs inside the engine's process.
+
+The engine fuses and renames: query, key and value lie in one matrix, the experts of a layer in one tensor, `A_log` is
+kept as A = -exp(A_log), and the vocabulary is padded. With an attention tensor-parallel size of 1 every checkpoint
+tensor is a contiguous part of one parameter, so all weights can be copied, checked and compared through these views.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+_ROUTED = re.compile(r"^(?P<block>.*\.experts)\.(?P<part>w13|w2)_weight$")
+_PARTS = {"w13": "up_proj", "w2": "down_proj"}
+
+
+@dataclass(frozen=True)
+class Held:
+    """One checkpoint tensor as the engine holds it."""
+
+    view: Tensor
+    """A part of the engine's own parameter; writing to it changes the engine."""
+    transform: Literal["same", "minus_exp"] = "same"
+    """`minus_exp`: the view holds -exp of the checkpoint's tensor."""
+
+
+def held_tensors(model: Any) -> dict[str, Held]:
+    """Every tensor of a NemotronHForCausalLM by its name in the checkpoint, sorted by name.
+
+    Raises:
+        ValueError: when a parameter cannot be told apart into checkpoint tensors: another SGLang, or attention TP > 1.
+    """
+    modules = dict(model.named_modules())
+    named: dict[str, Held] = {}
+    for name, parameter in model.named_parameters():
+        for ours, held in _parts(name, parameter.detach(), modules, model.config):
+            if ours in named:
+                raise ValueError(f"SGLang's parameters give {ours} twice; the second is {name}")
+            named[ours] = held
+    return dict(sorted(named.items()))
+
+
+def _parts(name: str, tensor: Tensor, modules: Mapping[str, Any], config: Any) -> Iterator[tuple[str, Held]]:
+    ours = checkpoint_name(name)
+    routed = _ROUTED.match(ours)
+    if routed:
+        yield from _experts(routed, tensor, modules[name.rpartition(".")[0]])
+    elif name.endswith(".qkv_proj.weight"):
+        yield from _query_key_value(ours, tensor, modules[name.removesuffix(".qkv_proj.weight")])
+    elif name.endswith(".A"):
+        yield ours.removesuffix(".A") + ".A_log", Held(tensor, "minus_exp")
+    elif name in ("model.embed_tokens.weight", "lm_head.weight"):
+        yield ours, Held(_whole(name, tensor, config.vocab_size))
+    else:
+        yield ours, Held(tensor)
+
+
+def _experts(routed: re.Match[str], tensor: Tensor, module: Any) -> Iterator[tuple[str, Held]]:
+    first = module.moe_ep_rank * module.num_local_experts
+    for place, expert in enumerate(tensor):
+        yield f"{routed['block']}.{first + place}.{_PARTS[routed['part']]}.weight", Held(expert)
+
+
+def _query_key_value(ours: str, tensor: Tensor, attention: Any) -> Iterator[tuple[str, Held]]:
+    if attention.num_heads != attention.total_num_heads:
+        raise ValueError(
+            f"{ours} is split over attention TP; only an attention TP of 1 can be seen as checkpoint tensors"
+        )
+    sizes = [attention.q_size, attention.kv_size, attention.kv_size]
+    for part, rows in zip("qkv", tensor.split(sizes), strict=True):
+        yield ours.replace("qkv_proj", f"{part}_proj"), Held(rows)
+
+
+def _whole(name: str, tensor: Tensor, vocab_size: int) -> Tensor:
+    if len(tensor) < vocab_size:
+        raise ValueError(f"{name} has {len(tensor)} of {vocab_size} rows: split over TP; give the engine dp attention")
+    return tensor[:vocab_size]
+
+
+def checkpoint_name(name: str) -> str:
+    """The engine's parameter name with the checkpoint's prefix and embedding."""
+    return name.replace("model.embed_tokens", "backbone.embeddings").replace("model.", "backbone.", 1)
+
+
+def as_held(tensor: Tensor, dtype: torch.dtype, transform: str) -> Tensor:
+    """The checkpoint's tensor as the engine holds it, for a comparison of bits."""
+    value = -torch.exp(tensor.float()) if transform == "minus_exp" else tensor
+    return value.to(dtype)

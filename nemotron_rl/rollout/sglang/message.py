@@ -1,0 +1,78 @@
+"""What the trainer tells the code inside the engine, and the memory into which that writes its answer.
+
+SGLang hands a custom weight loader a list of named CUDA tensors and drops what it returns. So an order travels as the
+bytes of a JSON text, and answers are written into tensors of the trainer, which the engine has mapped through CUDA IPC.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from nemotron_rl.config.base import Frozen
+
+LOADER = "nemotron_rl.rollout.sglang.receiver.receive"
+"""The custom weight loader's import path, which SGLang must be told at its start."""
+ORDER, ANSWER, DIGESTS, BUFFER = "order", "answer", "digests", "buffer"
+
+
+class ViewSpec(Frozen):
+    """A strided view of a buffer that came with the order."""
+
+    name: str
+    """The checkpoint's tensor."""
+    buffer: int
+    offset: int
+    """In elements of the buffer."""
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def of(self, buffers: list[Tensor]) -> Tensor:
+        """The view itself."""
+        return buffers[self.buffer].as_strided(self.shape, self.stride, self.offset)
+
+
+class Order(Frozen):
+    """One thing to do.
+
+    `describe`: answer with the tensors held. `poison`: overwrite all of them. `load`: copy the views in, and keep them
+    when `keep` is set. `again`: copy the kept views in. `digest`: write the digests. `read`: copy a tensor out.
+    """
+
+    do: Literal["describe", "poison", "load", "again", "digest", "read"]
+    views: tuple[ViewSpec, ...] = ()
+    keep: bool = False
+
+
+class HeldSpec(Frozen):
+    """A tensor that the engine holds."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """torch's name, such as bfloat16."""
+    transform: Literal["same", "minus_exp"]
+
+
+class Answer(Frozen):
+    """What the engine says; digests travel beside it."""
+
+    rank: int = 0
+    error: str = ""
+    """Empty when all went well."""
+    held: tuple[HeldSpec, ...] = ()
+    copied: int = Field(0, ge=0)
+    """Tensors copied."""
+
+
+def to_bytes(text: str, device: torch.device | str) -> Tensor:
+    """UTF-8 as uint8 [n]."""
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(device)
+
+
+def from_bytes(data: Tensor) -> str:
+    """The text in a uint8 tensor up to the first zero byte."""
+    return bytes(data.cpu().numpy()).split(b"\0", 1)[0].decode()
