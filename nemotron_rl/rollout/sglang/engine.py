@@ -124,7 +124,8 @@ def _without_torchrun() -> contextlib.AbstractContextManager[None]:
     """The engine's processes form a group of their own; torchrun's variables would lead them into the trainer's."""
     import os
 
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
+    names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
+    names |= {name for name in os.environ if name.startswith("TORCHELASTIC_")}
 
     @contextlib.contextmanager
     def hidden() -> Any:
