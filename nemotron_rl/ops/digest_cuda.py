@@ -1,7 +1,6 @@
 """The digest of `digest.py` as one Triton kernel over many tensors. Imported only where there is a GPU."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import triton
@@ -16,11 +15,11 @@ _WORDS_PER_PROGRAM = 16 * _WORDS_PER_STEP
 
 @triton.jit
 def _digest_kernel(
-    address_C: Any,
-    first_C: Any,
-    words_C: Any,
-    tensor_C: Any,
-    out_T2: Any,
+    address_C: tl.tensor,
+    first_C: tl.tensor,
+    words_C: tl.tensor,
+    tensor_C: tl.tensor,
+    out_T2: tl.tensor,
     STEP: tl.constexpr,
     POSITION: tl.constexpr,
     FIRST: tl.constexpr,
