@@ -20,6 +20,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the files under tests/golden anew")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of GPU code run where there is a GPU."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny preset, three shards. Not to be changed."""

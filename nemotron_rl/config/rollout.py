@@ -44,6 +44,9 @@ class RolloutSettings(Frozen):
 
     engine: Literal["reference", "sglang"] = "reference"
     """`reference` runs on CPU in the trainer's process; `sglang` on GPUs."""
+    check_prefill: bool = False
+    """Also compare the engine's log-probs while decoding with its own prefill of the same tokens: noise of the engine
+    alone, which a difference between engine and trainer contains."""
     samples_per_prompt: int = Field(8, ge=2)
     """Group size G of GRPO."""
     sglang: SglangSettings = SglangSettings()

@@ -20,6 +20,7 @@ from nemotron_rl.rl.agreement import agreement
 from nemotron_rl.rl.batch import Batch, make_batch, token_weights
 from nemotron_rl.rl.shaping import informative_groups, shaped_rewards
 from nemotron_rl.rollout.collect import Sample
+from nemotron_rl.rollout.engine import Engine
 from nemotron_rl.sync.push import SyncProof
 
 
@@ -86,6 +87,17 @@ def sample_metrics(samples: Sequence[Sample], batch: Batch) -> dict[str, float]:
         "response/stopped": fmean(stopped),
         **agreement(torch.cat(differences)),
     }
+
+
+def engine_metrics(engine: Engine, samples: Sequence[Sample]) -> dict[str, float]:
+    """How far the engine's log-probs while decoding are from its own prefill of the same tokens, over all ranks."""
+    scores = engine.score([(*s.sequence.prompt, *s.sequence.response) for s in samples])
+    differences = [
+        torch.tensor(s.sequence.response_logprobs) - score[len(s.sequence.prompt) - 1 :]
+        for s, score in zip(samples, scores, strict=True)
+    ]
+    named = agreement(torch.cat(process.gathered_over_dp([torch.cat(differences)])))
+    return {name.replace("logprob/", "logprob/engine_"): value for name, value in named.items()}
 
 
 def sync_metrics(proof: SyncProof) -> dict[str, float]:

@@ -13,7 +13,7 @@ def train(request: TrainRequest) -> None:
     backend.activate(settings.model.backend)
     from nemotron_rl.data.sampler import PromptSampler
     from nemotron_rl.jobs.components import build_collector, build_trainer, connect, open_engine, training_prompts
-    from nemotron_rl.jobs.experience import experience, sample_metrics, sync_metrics
+    from nemotron_rl.jobs.experience import engine_metrics, experience, sample_metrics, sync_metrics
     from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.export import export_checkpoint
@@ -29,6 +29,7 @@ def train(request: TrainRequest) -> None:
         collector = build_collector(request, engine, prompts)
         sampler = PromptSampler(len(prompts), settings.train.prompts_per_step, settings.data.shuffle_seed)
         objective = policy_objective(settings.algorithm)
+        trainer.sleep()
         sync = connect(trainer, engine)
         sync.push(version=0)
         for step in range(settings.train.steps):
@@ -36,15 +37,18 @@ def train(request: TrainRequest) -> None:
             with phases("rollout"):
                 mine = process.share_of_dp(sampler.next_batch())
                 samples = process.from_replica_leader(lambda: collector.collect(mine, step))  # noqa: B023
+                agreed = engine_metrics(engine, samples) if settings.rollout.check_prefill else {}
             with phases("train"):
                 engine.sleep()
+                trainer.wake()
                 batch = experience(samples, trainer, settings, collector.pad_token)
                 update = trainer.update(batch, objective)
+                trainer.sleep()
                 engine.wake()
             with phases("sync"):
                 proof = sync.push(version=step + 1)
             measured = sample_metrics(samples, batch) | update.metrics("train") | sync_metrics(proof)
-            log.write(step, measured | phases.metrics() | memory_metrics())
+            log.write(step, measured | agreed | phases.metrics() | memory_metrics())
         export_checkpoint(trainer.weights(), request.start, request.out)
 
 

@@ -117,6 +117,18 @@ class Trainer:
         mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
         return Update(means.pop("loss"), grad_norm, lr, means, mtp_loss, mtp_grad_norm)
 
+    def sleep(self) -> None:
+        """Give a GPU's gradient buffers and cached memory to whoever shares it; weights stay where they are."""
+        if process.device().type == "cuda":
+            for chunk in self._model.chunks:
+                chunk.offload_grad_buffers()  # type: ignore[operator]  # frees them: between updates they hold nothing
+
+    def wake(self) -> None:
+        """Take the gradient buffers again."""
+        if process.device().type == "cuda":
+            for chunk in self._model.chunks:
+                chunk.restore_grad_buffers()  # type: ignore[operator]
+
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `exported_weights`."""
         return exported_weights(self._model)

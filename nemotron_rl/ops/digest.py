@@ -14,7 +14,7 @@ which blocks are added up. It finds faults, not forgeries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,16 +24,40 @@ _MASK = 0xFFFFFFFF
 _BLOCK = 1 << 22
 
 
+class Digester:
+    """Digests of the same tensors again and again: on a GPU, where they lie is looked up once."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        """The tensors may change but must not move."""
+        self._tensors = list(tensors)
+        self._in_place: Callable[[], Tensor] | None = None
+        if self._tensors and self._tensors[0].is_cuda:
+            from nemotron_rl.ops.digest_cuda import prepare
+
+            words = [as_words(tensor) for tensor in self._tensors]
+            alias = [w.data_ptr() == tensor.data_ptr() for w, tensor in zip(words, self._tensors, strict=True)]
+            # What had to be copied to be read as words must be copied anew each time.
+            self._copied = [i for i, same in enumerate(alias) if not same and len(words[i])]
+            self._in_place = prepare([w if same else w[:0] for w, same in zip(words, alias, strict=True)])
+
+    def run(self) -> Tensor:
+        """See `digests`."""
+        if self._in_place is None:
+            return torch.tensor([digest(tensor) for tensor in self._tensors], dtype=torch.int64)
+        out_N = self._in_place()
+        if self._copied:
+            from nemotron_rl.ops.digest_cuda import prepare
+
+            out_N[self._copied] = prepare([as_words(self._tensors[i]) for i in self._copied])()
+        return out_N
+
+
 def digests(tensors: Sequence[Tensor]) -> Tensor:
     """Digest of each tensor's bytes in row-major order, int64 [len(tensors)], on the tensors' device.
 
-    On a GPU all tensors that are contiguous and lie at multiples of four bytes take one kernel launch together.
+    On a GPU all tensors together take one kernel launch.
     """
-    if tensors and tensors[0].is_cuda:
-        from nemotron_rl.ops.digest_cuda import digests_on_gpu
-
-        return digests_on_gpu(tensors)
-    return torch.tensor([digest(tensor) for tensor in tensors], dtype=torch.int64)
+    return Digester(tensors).run()
 
 
 def digest(tensor: Tensor) -> int:

@@ -1,13 +1,13 @@
 """The digest of `digest.py` as one Triton kernel over many tensors. Imported only where there is a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from nemotron_rl.ops.digest import FIRST, POSITION, SECOND, as_words
+from nemotron_rl.ops.digest import FIRST, POSITION, SECOND
 
 _WORDS_PER_STEP = 4096
 _WORDS_PER_PROGRAM = 16 * _WORDS_PER_STEP
@@ -46,23 +46,23 @@ def _digest_kernel(
     tl.atomic_add(out + 1, tl.sum(high, 0).to(tl.int32, bitcast=True), sem="relaxed")
 
 
-def digests_on_gpu(tensors: Sequence[Tensor]) -> Tensor:
-    """See `digests`."""
-    words = [as_words(tensor) for tensor in tensors]
+def prepare(words: Sequence[Tensor]) -> Callable[[], Tensor]:
+    """A function that computes the digests, int64 [n], of these int32 tensors, which it keeps, where they lie now."""
     device = words[0].device
     size_T = torch.tensor([len(w) for w in words])
-    address_T = torch.tensor([w.data_ptr() for w in words])
     chunks_T = -(-size_T // _WORDS_PER_PROGRAM)
     tensor_C = torch.repeat_interleave(torch.arange(len(words)), chunks_T)
-    if not len(tensor_C):
-        return torch.zeros(len(words), dtype=torch.int64, device=device)
-    place_C = torch.arange(len(tensor_C)) - (chunks_T.cumsum(0) - chunks_T)[tensor_C]
-    first_C = place_C * _WORDS_PER_PROGRAM
+    first_C = (torch.arange(len(tensor_C)) - (chunks_T.cumsum(0) - chunks_T)[tensor_C]) * _WORDS_PER_PROGRAM
     count_C = torch.minimum(size_T[tensor_C] - first_C, torch.tensor(_WORDS_PER_PROGRAM))
-    table = torch.stack([address_T[tensor_C] + 4 * first_C, first_C, count_C, tensor_C]).to(device, non_blocking=True)
-    out_T2 = torch.zeros(len(words), 2, dtype=torch.int32, device=device)
-    with torch.cuda.device(device):
-        _digest_kernel[(len(tensor_C),)](
-            *table, out_T2, STEP=_WORDS_PER_STEP, POSITION=POSITION, FIRST=FIRST, SECOND=SECOND, num_warps=8
-        )
-    return out_T2.view(torch.int64).view(-1)  # little-endian: the low half comes first
+    address_C = torch.tensor([w.data_ptr() for w in words])[tensor_C] + 4 * first_C
+    table = torch.stack([address_C, first_C, count_C, tensor_C]).to(device)
+    constants = {"STEP": _WORDS_PER_STEP, "POSITION": POSITION, "FIRST": FIRST, "SECOND": SECOND}
+
+    def run() -> Tensor:
+        out_T2 = torch.zeros(len(words), 2, dtype=torch.int32, device=device)
+        if table.shape[1]:
+            with torch.cuda.device(device):
+                _digest_kernel[(table.shape[1],)](*table, out_T2, **constants, num_warps=8)
+        return out_T2.view(torch.int64).view(-1)  # little-endian: the low half comes first
+
+    return run

@@ -40,6 +40,10 @@ class Engine(Protocol):
         """One response per request, in order."""
         ...
 
+    def score(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
+        """log p(token | prefix) of every token but the first at temperature 1, in nats, by prefill; [len - 1] each."""
+        ...
+
     def sleep(self) -> None:
         """Give memory back to the trainer; weights are undefined until the next sync."""
         ...

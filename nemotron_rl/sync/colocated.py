@@ -7,18 +7,17 @@ on the device. Both sides then digest every tensor where it lies (ops/digest.py)
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
-from nemotron_rl.ops.digest import digests
+from nemotron_rl.ops.digest import Digester, digests
 from nemotron_rl.rollout.sglang.held import as_held
-from nemotron_rl.rollout.sglang.message import BUFFER, DIGESTS, Answer, HeldSpec, Order, ViewSpec
+from nemotron_rl.rollout.sglang.message import Answer, HeldSpec, Order, ViewSpec
 from nemotron_rl.sync.push import SyncProof, first_difference
 
 _MTP = "mtp."
@@ -42,8 +41,8 @@ class OrderedEngine(Protocol):
     version: int | None
     """Weights that it has; None when they are undefined."""
 
-    def order(self, order: Order, **tensors: Tensor | Sequence[Tensor]) -> Answer:
-        """Carry out one order with tensors that both sides see."""
+    def order(self, order: Order, buffers: Sequence[Tensor] = (), digests: Tensor | None = None) -> Answer:
+        """Carry out one order; buffers are what its views lie in, `digests` is filled in the order of names."""
         ...
 
 
@@ -54,6 +53,9 @@ class ColocatedSync:
         self._source, self._engine = source, engine
         self._held: dict[str, HeldSpec] = {}
         self._views: dict[str, Tensor] = {}
+        self._digester: Digester | None = None
+        self._in_place: list[str] = []
+        self._converted: list[str] = []
 
     def push(self, version: int) -> SyncProof:
         """Replace the engine's weights by the trainer's and compare digests taken on both sides.
@@ -64,27 +66,30 @@ class ColocatedSync:
         Raises:
             WeightMismatch: naming the version, the first tensor that is missing, unknown or different, and the index.
         """
+        self._finish()  # an optimizer step may still be running
         started = time.perf_counter()
         first = not self._held
         if first:
             self._agree_on_names(version)
             self._engine.order(Order(do="poison"))
-            self._load_and_keep()
-        else:
-            self._engine.order(Order(do="again"))
-        copied = time.perf_counter()
+        theirs_N = torch.zeros(len(self._held), dtype=torch.int64, device=self._device)
         if first:
-            self._prove(version, self._source.weights, together=1)  # an exported tensor is valid until the next
+            buffers, specs = as_buffers(self._views)
+            answer = self._engine.order(Order(do="load", views=specs, keep=True), buffers, theirs_N)
         else:
-            self._prove(version, self._views.items, together=len(self._views))
+            answer = self._engine.order(Order(do="again"), digests=theirs_N)
+        received = time.perf_counter()
+        ours = self._digests_of_export() if first else self._digests_of_views()
+        self._compare(version, ours, theirs_N.tolist())
         self._engine.version = version
         return SyncProof(
             version,
             len(self._held),
             0,
             sum(view.nbytes for view in self._views.values()),
-            transfer_s=copied - started,
-            proof_s=time.perf_counter() - copied,
+            transfer_s=received - started - answer.digest_s,
+            proof_s=time.perf_counter() - received + answer.digest_s,
+            load_s=answer.load_s,
         )
 
     def _agree_on_names(self, version: int) -> None:
@@ -108,35 +113,39 @@ class ColocatedSync:
     def _device(self) -> torch.device:
         return next(iter(self._views.values())).device
 
-    def _load_and_keep(self) -> None:
-        buffers, specs = as_buffers(self._views)
-        self._engine.order(Order(do="load", views=specs, keep=True), **{BUFFER: buffers})
+    def _finish(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
 
-    def _prove(self, version: int, sent: Callable[[], Iterable[tuple[str, Tensor]]], together: int) -> None:
-        """`sent` is called once, and once more to say where a tensor differs."""
-        theirs_N = torch.zeros(len(self._held), dtype=torch.int64, device=self._device)
-        self._engine.order(Order(do="digest"), **{DIGESTS: theirs_N})
-        ours = dict(self._digested(sent(), together))
-        differing = [n for n, held in zip(self._held, theirs_N.tolist(), strict=True) if ours.get(n) != held]
-        if differing:
-            name = differing[0]
-            tensor = next((t for n, t in sent() if n == name), None)
-            where = (
-                "was not exported"
-                if tensor is None
-                else first_difference(self._as_held(name, tensor), self._read(name))
-            )
-            raise WeightMismatch(
-                f"weight version {version}: {len(differing)} of {len(self._held)} tensors differ between trainer and "
-                f"engine; {name} {where}"
-            )
+    def _digests_of_export(self) -> dict[str, int]:
+        """One tensor at a time: the exported ones are valid until the next."""
+        named = ((name, tensor) for name, tensor in self._source.weights() if name in self._held)
+        return {name: int(digests([self._as_held(name, tensor)])) for name, tensor in named}
 
-    def _digested(self, sent: Iterable[tuple[str, Tensor]], together: int) -> Iterator[tuple[str, int]]:
-        """Digests of the tensors that the engine holds, as it holds them, `together` at a time."""
-        mine = ((name, tensor) for name, tensor in sent if name in self._held)
-        while batch := list(itertools.islice(mine, together)):
-            as_held_N = [self._as_held(name, tensor) for name, tensor in batch]
-            yield from zip((name for name, _ in batch), digests(as_held_N).tolist(), strict=True)
+    def _digests_of_views(self) -> dict[str, int]:
+        """Most views are what the engine holds bit for bit, and digested where they lie; the others are converted."""
+        if self._digester is None:
+            same = {
+                name for name, view in self._views.items() if self._as_held(name, view).data_ptr() == view.data_ptr()
+            }
+            self._in_place = [name for name in self._views if name in same]
+            self._converted = [name for name in self._views if name not in same]
+            self._digester = Digester([self._views[name] for name in self._in_place])
+        converted = digests([self._as_held(name, self._views[name]) for name in self._converted])
+        found = dict(zip(self._in_place, self._digester.run().tolist(), strict=True))
+        return found | dict(zip(self._converted, converted.tolist(), strict=True))
+
+    def _compare(self, version: int, ours: Mapping[str, int], theirs: Sequence[int]) -> None:
+        differing = [name for name, held in zip(self._held, theirs, strict=True) if ours.get(name) != held]
+        if not differing:
+            return
+        name = differing[0]
+        sent = next((tensor for n, tensor in self._source.weights() if n == name), None)
+        where = "was not exported" if sent is None else first_difference(self._as_held(name, sent), self._read(name))
+        raise WeightMismatch(
+            f"weight version {version}: {len(differing)} of {len(self._held)} tensors differ between trainer and "
+            f"engine; {name} {where}"
+        )
 
     def _as_held(self, name: str, tensor: Tensor) -> Tensor:
         spec = self._held[name]
@@ -147,7 +156,7 @@ class ColocatedSync:
         spec = self._held[name]
         copy = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._device)
         buffers, specs = as_buffers({name: copy})
-        self._engine.order(Order(do="read", views=specs), **{BUFFER: buffers})
+        self._engine.order(Order(do="read", views=specs), buffers)
         return copy
 
 

@@ -30,6 +30,8 @@ class SyncProof:
     """Seconds until the engine held them."""
     proof_s: float
     """Seconds that the comparison took beyond that."""
+    load_s: float = 0.0
+    """The part of `transfer_s` in which bytes moved, where the engine says so."""
 
 
 @dataclass

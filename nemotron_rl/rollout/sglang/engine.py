@@ -18,6 +18,7 @@ from nemotron_rl.rollout.sglang.group import EngineGroup
 from nemotron_rl.rollout.sglang.message import (
     ANSWER,
     BUFFER,
+    DIGESTS,
     LOADER,
     ORDER,
     Answer,
@@ -26,7 +27,7 @@ from nemotron_rl.rollout.sglang.message import (
     to_bytes,
 )
 
-_ANSWER_BYTES = 16 << 20
+_ANSWER_BYTES, _LONG_ANSWER_BYTES = 64 << 10, 64 << 20
 
 
 class SglangEngine:
@@ -38,9 +39,13 @@ class SglangEngine:
     def __init__(self, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int) -> None:
         self._stop_tokens = tuple(stop_tokens)
         self.group = EngineGroup.of_this_rank(settings.gpus_per_engine)
-        self._answer = torch.zeros(_ANSWER_BYTES, dtype=torch.uint8, device="cuda")
         self._engine: Any = self.group.lead(lambda: _start(folder, settings, self.group.first_gpu, seed))
         self.version: int | None = None
+
+    @property
+    def backend(self) -> Any:
+        """The `sglang.Engine` itself, on the group's first rank; for measurements."""
+        return self._engine
 
     def generate(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
         """One response per request, in order. SGLang draws with its own generator: seeds are not used."""
@@ -50,20 +55,28 @@ class SglangEngine:
         answers = self.group.lead(lambda: self._generate(per_rank, sampling))
         return self.group.scatter(answers)
 
-    def order(self, order: Order, **tensors: Tensor | Sequence[Tensor]) -> Answer:
-        """Have this rank's part of the engine carry out an order; the tensors are shared with it, not copied.
+    def score(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
+        """log p(token | prefix) of every token but the first, in nats, by the engine's own prefill; [len - 1] each."""
+        per_rank = self.group.gather([list(sequence) for sequence in sequences])
+        return self.group.scatter(self.group.lead(lambda: self._score(per_rank)))
+
+    def order(self, order: Order, buffers: Sequence[Tensor] = (), digests: Tensor | None = None) -> Answer:
+        """Have this rank's part of the engine carry out an order; tensors are shared with it, not copied.
+
+        `buffers` are what the order's views lie in; `digests`, int64, is filled in the order of names.
 
         Raises:
             WeightMismatch: with what the engine's side says went wrong.
         """
-        named = [(ORDER, to_bytes(order.model_dump_json(), "cuda")), (ANSWER, self._answer)]
-        for name, given in tensors.items():
-            many = [given] if isinstance(given, Tensor) else given
-            named += [(f"{name}.{i:06d}" if name == BUFFER else name, tensor) for i, tensor in enumerate(many)]
+        size = _LONG_ANSWER_BYTES if order.do == "describe" else _ANSWER_BYTES
+        memory = torch.zeros(size, dtype=torch.uint8, device="cuda")
+        named = [(ORDER, to_bytes(order.model_dump_json(), "cuda")), (ANSWER, memory)]
+        named += [(f"{BUFFER}.{i:06d}", buffer) for i, buffer in enumerate(buffers)]
+        named += [(DIGESTS, digests)] if digests is not None else []
         torch.cuda.synchronize()  # what the engine reads must have been written
         payloads = self.group.gather(_serialized(named))
         self.group.lead(lambda: self._update(payloads))
-        answer = Answer.model_validate_json(from_bytes(self._answer))
+        answer = Answer.model_validate_json(from_bytes(memory))
         if answer.error:
             raise WeightMismatch(f"the engine could not {order.do} weights:\n{answer.error}")
         return answer
@@ -94,6 +107,16 @@ class SglangEngine:
         )
         responses = iter([_response(one) for one in out])
         return [[next(responses) for _ in requests] for requests in per_rank]
+
+    def _score(self, per_rank: Sequence[Sequence[list[int]]]) -> list[list[Tensor]]:
+        out = self._engine.generate(
+            input_ids=[sequence for sequences in per_rank for sequence in sequences],
+            sampling_params={"max_new_tokens": 1, "temperature": 1.0},
+            return_logprob=True,
+            logprob_start_len=0,
+        )
+        scores = iter([torch.tensor([lp for lp, *_ in one["meta_info"]["input_token_logprobs"][1:]]) for one in out])
+        return [[next(scores) for _ in sequences] for sequences in per_rank]
 
     def _update(self, payloads: Sequence[bytes]) -> None:
         from sglang.srt.managers.io_struct import UpdateWeightsFromTensorReqInput

@@ -39,7 +39,8 @@ class Order(Frozen):
     """One thing to do.
 
     `describe`: answer with the tensors held. `poison`: overwrite all of them. `load`: copy the views in, and keep them
-    when `keep` is set. `again`: copy the kept views in. `digest`: write the digests. `read`: copy a tensor out.
+    when `keep` is set. `again`: copy the kept views in. `digest`: take digests only; `load` and `again` do so as well
+    when memory for them comes with the order. `read`: copy a tensor out.
     """
 
     do: Literal["describe", "poison", "load", "again", "digest", "read"]
@@ -66,6 +67,10 @@ class Answer(Frozen):
     held: tuple[HeldSpec, ...] = ()
     copied: int = Field(0, ge=0)
     """Tensors copied."""
+    load_s: float = Field(0.0, ge=0)
+    """Seconds that the copies took on the device."""
+    digest_s: float = Field(0.0, ge=0)
+    """Seconds that the digests took on the device."""
 
 
 def to_bytes(text: str, device: torch.device | str) -> Tensor:

@@ -5,15 +5,17 @@ An exception here would end the engine, and its parent with it, so every failure
 
 from __future__ import annotations
 
+import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nemotron_rl.ops.digest import digests
+from nemotron_rl.ops.digest import Digester
+from nemotron_rl.rollout.sglang.copies import Copies
 from nemotron_rl.rollout.sglang.held import Held, held_tensors
 from nemotron_rl.rollout.sglang.message import ANSWER, BUFFER, DIGESTS, ORDER, Answer, HeldSpec, Order, from_bytes
 
@@ -27,7 +29,8 @@ class _State:
     """What this rank's engine remembers between orders."""
 
     held: dict[str, Held]
-    kept: list[tuple[Held, Tensor]]
+    digester: Digester
+    kept: Copies = field(default_factory=Copies)
     """Copies that `again` makes, the trainer's views included."""
 
 
@@ -39,15 +42,16 @@ def receive(model: Any, named_tensors: Sequence[tuple[str, Tensor]]) -> None:
         answer = _carry_out(model, Order.model_validate_json(from_bytes(given[ORDER])), given)
     except Exception:  # the trainer raises it; see above
         answer = Answer(error=traceback.format_exc(limit=-4)[-4000:])
-    text = torch.frombuffer(bytearray(answer.model_dump_json().encode()), dtype=torch.uint8)
-    if len(text) >= len(given[ANSWER]):
-        text = torch.frombuffer(
-            bytearray(Answer(error="the answer is too long").model_dump_json().encode()), dtype=torch.uint8
-        )
-    given[ANSWER][: len(text)].copy_(text)
-    given[ANSWER][len(text) :].zero_()
-    if given[ANSWER].is_cuda:
-        torch.cuda.synchronize()
+    _write(answer, given[ANSWER])
+
+
+def _write(answer: Answer, memory: Tensor) -> None:
+    data = bytearray(answer.model_dump_json(exclude_defaults=True).encode())
+    if len(data) >= len(memory):
+        data = bytearray(Answer(error=f"the answer has {len(data)} bytes").model_dump_json().encode())
+    memory[: len(data)].copy_(torch.frombuffer(data, dtype=torch.uint8))
+    memory[len(data)] = 0
+    _finish(memory)
 
 
 def _carry_out(model: Any, order: Order, given: dict[str, Tensor]) -> Answer:
@@ -61,44 +65,48 @@ def _carry_out(model: Any, order: Order, given: dict[str, Tensor]) -> Answer:
                 held.view.view(torch.uint8).fill_(_POISON)
             return Answer(copied=len(state.held))
         case "load":
-            pairs = [(state.held[view.name], view.of(buffers)) for view in order.views]
+            copies = Copies.of((state.held[view.name], view.of(buffers)) for view in order.views)
             if order.keep:
-                state.kept = pairs
-            return Answer(copied=_copy(pairs))
+                state.kept = copies
+            return _copied(copies, state, given)
         case "again":
-            return Answer(copied=_copy(state.kept))
+            return _copied(state.kept, state, given)
         case "digest":
-            given[DIGESTS].copy_(digests([held.view for held in state.held.values()]))
-            return Answer(copied=len(state.held))
+            return _copied(Copies(), state, given)
         case "read":
             order.views[0].of(buffers).copy_(state.held[order.views[0].name].view)
             return Answer(copied=1)
 
 
+def _copied(copies: Copies, state: _State, given: dict[str, Tensor]) -> Answer:
+    """Copy, and digest when there is memory for digests."""
+    load_s = _seconds(copies.run, given[ANSWER])
+    digest_s = 0.0
+    if DIGESTS in given:
+        digest_s = _seconds(lambda: given[DIGESTS].copy_(state.digester.run()), given[ANSWER])
+    return Answer(copied=len(copies), load_s=load_s, digest_s=digest_s)
+
+
+def _seconds(act: Callable[[], object], where: Tensor) -> float:
+    _finish(where)
+    started = time.perf_counter()
+    act()
+    _finish(where)
+    return time.perf_counter() - started
+
+
+def _finish(where: Tensor) -> None:
+    if where.is_cuda:
+        torch.cuda.synchronize(where.device)
+
+
 def _state(model: Any) -> _State:
     state: _State | None = getattr(model, _STATE, None)
     if state is None:
-        state = _State(held_tensors(model), [])
+        held = held_tensors(model)
+        state = _State(held, Digester([one.view for one in held.values()]))
         setattr(model, _STATE, state)
     return state
-
-
-def _copy(pairs: Sequence[tuple[Held, Tensor]]) -> int:
-    """Copy each tensor into its place, those of one kind in one batched call."""
-    alike: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
-    for held, source in pairs:
-        if held.view.numel() != source.numel():
-            raise ValueError(f"a tensor of shape {tuple(source.shape)} came for one of {tuple(held.view.shape)}")
-        target = held.view.view(source.shape)  # a source may be strided, and have its strides in more dimensions
-        if held.transform == "minus_exp":
-            target.copy_(-torch.exp(source.float()))
-            continue
-        targets, sources = alike.setdefault((target.dtype, source.dtype), ([], []))
-        targets.append(target)
-        sources.append(source)
-    for targets, sources in alike.values():
-        torch._foreach_copy_(targets, sources)
-    return len(pairs)
 
 
 def _described(name: str, held: Held) -> HeldSpec:
