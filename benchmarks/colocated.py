@@ -47,7 +47,7 @@ def start_engine(folder: Path, gpus: int, memory_fraction: float, max_running: i
     settings = SglangSettings(
         gpus_per_engine=gpus, memory_fraction=memory_fraction, max_running_requests=max_running, cuda_graphs=True
     )
-    return SglangEngine(folder, (), settings, seed=0)
+    return SglangEngine.beside_trainer(folder, (), settings, seed=0)
 
 
 class MadeUpWeights:

@@ -111,7 +111,8 @@ def buckets(engine: SglangEngine, source: colocated.MadeUpWeights) -> None:
         if sum(t.nbytes for _, t in batch) > BUCKET_BYTES:
             send(batch)
             batch = []
-    send(batch)
+    if batch:
+        send(batch)
 
 
 def per_tensor(engine: SglangEngine, source: colocated.MadeUpWeights) -> None:

@@ -34,7 +34,7 @@ def open_engine(request: TrainRequest) -> Engine:
         return ReferenceEngine.from_folder(request.start, stop_tokens)
     from nemotron_rl.rollout.sglang.engine import SglangEngine
 
-    return SglangEngine(request.start, stop_tokens, rollout.sglang, seed=request.settings.seed)
+    return SglangEngine.beside_trainer(request.start, stop_tokens, rollout.sglang, seed=request.settings.seed)
 
 
 def connect(trainer: Trainer, engine: Engine) -> WeightSync:

@@ -17,6 +17,7 @@ from nemotron_rl.jobs.measure import MetricsLog, Phases
 from nemotron_rl.jobs.requests import EvaluateRequest
 from nemotron_rl.reward.registry import reward_function
 from nemotron_rl.rollout.collect import Collector, Sample
+from nemotron_rl.rollout.engine import Engine
 from nemotron_rl.rollout.reference.engine import ReferenceEngine
 from nemotron_rl.rollout.reference.load import folder_weights
 
@@ -39,8 +40,7 @@ def evaluate(request: EvaluateRequest) -> None:
 def _samples(request: EvaluateRequest, folder: Path, prompts: Sequence[Prompt]) -> list[Sample]:
     settings = request.settings
     tokenizer = ChatTokenizer.from_folder(folder)
-    with ReferenceEngine.from_folder(folder, tokenizer.eos_token_ids) as engine:
-        engine.receive(folder_weights(folder), version=0)
+    with _engine(request, folder, tokenizer.eos_token_ids) as engine:
         collector = Collector(
             engine,
             tokenizer,
@@ -51,6 +51,18 @@ def _samples(request: EvaluateRequest, folder: Path, prompts: Sequence[Prompt]) 
             seed=settings.seed,
         )
         return collector.collect(range(len(prompts)), step=0)
+
+
+def _engine(request: EvaluateRequest, folder: Path, stop_tokens: Sequence[int]) -> Engine:
+    """The engine that the run's training uses, with the checkpoint's weights."""
+    settings = request.settings
+    if settings.rollout.engine == "sglang":
+        from nemotron_rl.rollout.sglang.engine import SglangEngine
+
+        return SglangEngine.of_checkpoint(folder, stop_tokens, settings.rollout.sglang, seed=settings.seed)
+    engine = ReferenceEngine.from_folder(folder, stop_tokens)
+    engine.receive(folder_weights(folder), version=0)
+    return engine
 
 
 if __name__ == "__main__":

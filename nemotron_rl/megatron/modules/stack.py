@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
-from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
+from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec_for_backend
 from megatron.core.models.hybrid.hybrid_block import HybridStack, HybridStackSubmodules
 from megatron.core.ssm.mamba_layer import MambaLayer, MambaLayerSubmodules
 from megatron.core.ssm.mamba_mixer import MambaMixer, MambaMixerSubmodules
@@ -29,6 +29,7 @@ from megatron.core.transformer.transformer_layer import (
 )
 
 from nemotron_rl.megatron.modules.attention import CoreAttention
+from nemotron_rl.megatron.modules.experts import GroupedSpecProvider
 from nemotron_rl.megatron.modules.linears import LocalLayerNormColumnParallelLinear
 from nemotron_rl.megatron.modules.mamba import TorchMambaMixer
 from nemotron_rl.megatron.modules.norms import RMSNorm
@@ -83,7 +84,7 @@ def _mlp_layer() -> ModuleSpec:
 
 def _moe_layer() -> ModuleSpec:
     # num_experts only says that there are any; the model's config has the number.
-    experts = get_moe_module_spec(use_te=False, num_experts=1, moe_grouped_gemm=False)
+    experts = get_moe_module_spec_for_backend(GroupedSpecProvider(), num_experts=1)
     return ModuleSpec(
         module=MoETransformerLayer,
         submodules=TransformerLayerSubmodules(pre_mlp_layernorm=RMSNorm, mlp=experts, mlp_bda=get_bias_dropout_add),

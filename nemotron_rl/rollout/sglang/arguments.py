@@ -9,10 +9,10 @@ from nemotron_rl.config.rollout import SamplingSettings, SglangSettings
 from nemotron_rl.rollout.sglang.message import LOADER
 
 
-def engine_arguments(folder: Path, settings: SglangSettings, *, seed: int) -> dict[str, Any]:
+def engine_arguments(folder: Path, settings: SglangSettings, *, seed: int, load: bool) -> dict[str, Any]:
     """Keyword arguments of `sglang.Engine` (0.5.16) for the checkpoint or converted folder's config.
 
-    The engine starts with made-up weights: the first sync replaces every one of them, and proves it.
+    With `load` the engine reads the folder's weights; otherwise it makes some up, and the first sync replaces them all.
     """
     split = {
         "tp_size": settings.gpus_per_engine,
@@ -23,7 +23,7 @@ def engine_arguments(folder: Path, settings: SglangSettings, *, seed: int) -> di
     }
     return split | {
         "model_path": str(folder),
-        "load_format": "dummy",
+        "load_format": "auto" if load else "dummy",
         "custom_weight_loader": [LOADER],
         "skip_tokenizer_init": True,
         "dtype": "bfloat16",

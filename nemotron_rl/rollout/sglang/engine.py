@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -31,16 +31,29 @@ _ANSWER_BYTES, _LONG_ANSWER_BYTES = 64 << 10, 64 << 20
 
 
 class SglangEngine:
-    """One engine of a group of ranks; every method is a collective call of the group.
+    """One engine of a group of ranks; every method is a collective call of the group."""
 
-    Weights come through `order` (see sync/colocated.py), which reaches the engine's own memory on each rank's GPU.
-    """
-
-    def __init__(self, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int) -> None:
-        self._stop_tokens = tuple(stop_tokens)
-        self.group = EngineGroup.of_this_rank(settings.gpus_per_engine)
-        self._engine: Any = self.group.lead(lambda: _start(folder, settings, self.group.first_gpu, seed))
+    def __init__(self, group: EngineGroup, stop_tokens: Sequence[int], arguments: Mapping[str, Any]) -> None:
+        """Use `beside_trainer` or `of_checkpoint`."""
+        self.group, self._stop_tokens = group, tuple(stop_tokens)
+        self._engine: Any = group.lead(lambda: _start(arguments, group.first_gpu))
         self.version: int | None = None
+
+    @classmethod
+    def beside_trainer(cls, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int) -> Self:
+        """An engine without weights on the GPUs of a group of ranks.
+
+        They come through `order` (see sync/colocated.py), which reaches the engine's own memory on each rank's GPU.
+        """
+        group = EngineGroup.of_this_rank(settings.gpus_per_engine)
+        return cls(group, stop_tokens, engine_arguments(folder, settings, seed=seed, load=False))
+
+    @classmethod
+    def of_checkpoint(cls, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int) -> Self:
+        """An engine with the checkpoint's weights, driven by this process alone."""
+        engine = cls(EngineGroup.alone(), stop_tokens, engine_arguments(folder, settings, seed=seed, load=True))
+        engine.version = 0
+        return engine
 
     @property
     def backend(self) -> Any:
@@ -136,11 +149,11 @@ class SglangEngine:
         self.close()
 
 
-def _start(folder: Path, settings: SglangSettings, first_gpu: int, seed: int) -> Any:
+def _start(arguments: Mapping[str, Any], first_gpu: int) -> Any:
     import sglang
 
     with _without_torchrun():
-        return sglang.Engine(**engine_arguments(folder, settings, seed=seed), base_gpu_id=first_gpu)
+        return sglang.Engine(**arguments, base_gpu_id=first_gpu)
 
 
 def _without_torchrun() -> contextlib.AbstractContextManager[None]:

@@ -21,7 +21,12 @@ class EngineGroup:
     first_gpu: int
     """The host's number of the first rank's GPU."""
     process_group: Any
-    """Over gloo: only small objects pass through it."""
+    """Over gloo: only small objects pass through it. None for a process alone."""
+
+    @classmethod
+    def alone(cls) -> EngineGroup:
+        """A process that drives an engine by itself, whatever GPUs that has."""
+        return cls((0,), 0, 0, None)
 
     @classmethod
     def of_this_rank(cls, size: int) -> EngineGroup:
@@ -47,6 +52,8 @@ class EngineGroup:
 
     def gather(self, item: Any) -> list[Any]:
         """Every rank's item, in order of rank, on the leader; an empty list elsewhere."""
+        if self.process_group is None:
+            return [item]
         items: list[Any] | None = [None] * len(self.ranks) if self.leads else None
         dist.gather_object(item, items, dst=self.ranks[0], group=self.process_group)
         return items or []
@@ -64,7 +71,8 @@ class EngineGroup:
             except Exception as error:
                 failure = error
         said = [repr(failure) if failure else ""]
-        dist.broadcast_object_list(said, src=self.ranks[0], group=self.process_group)
+        if self.process_group is not None:
+            dist.broadcast_object_list(said, src=self.ranks[0], group=self.process_group)
         if failure:
             raise failure
         if said[0]:
@@ -73,6 +81,8 @@ class EngineGroup:
 
     def scatter[T](self, items: Sequence[T] | None) -> T:
         """This rank's part of what the leader gives, one item a rank."""
+        if self.process_group is None and items is not None:
+            return items[0]
         received: list[Any] = [None]
         given = list(items) if items is not None else None
         dist.scatter_object_list(received, given, src=self.ranks[0], group=self.process_group)
