@@ -16,6 +16,7 @@ from huggingface_hub import HfApi, hf_hub_url
 from huggingface_hub.utils import build_hf_headers
 
 from nemotron_rl.checkpoint.fetch_hub import talking_to_hub
+from nemotron_rl.checkpoint.ranged.plan import PIECE_BYTES
 from nemotron_rl.checkpoint.ranged.retry import seconds_asked_for
 from nemotron_rl.checkpoint.ranged.source import SourceChanged, SourceFile, Transient, is_plain_name
 from nemotron_rl.errors import CheckpointError
@@ -30,6 +31,7 @@ class HubSource:
     """The files of one commit. They cannot change under it: a branch that moves on is not followed."""
 
     workers = 8
+    piece_bytes = PIECE_BYTES
 
     def __init__(self, repo: str, revision: str, *, endpoint: str | None = None, token: str | None = None) -> None:
         """Ask the Hub for the commit and the list of files.

@@ -42,6 +42,10 @@ class ByteSource(Protocol):
     def workers(self) -> int:
         """How many reads at once serve it well."""
 
+    @property
+    def piece_bytes(self) -> int:
+        """The longest read that serves it well; as much is read again after a kill, by each worker."""
+
     def read(self, file: str, start: int, stop: int) -> Iterator[bytes | memoryview]:
         """Bytes `start` to `stop` (exclusive) of a file, in order; a chunk is valid until the next is asked for.
 
