@@ -11,12 +11,13 @@ from prefect.context import TaskRunContext
 from prefect.states import Completed
 from prefect.tasks import Task, exponential_backoff
 
+from nemotron_rl.checkpoint.ranged.source import SourceUnavailable
 from nemotron_rl.errors import JobError, StoreError
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 
-PASSING = (JobError, StoreError, OSError)
+PASSING = (JobError, StoreError, SourceUnavailable, OSError)
 """Errors whose reason may pass: a lost node, a busy store, a broken connection. A user's mistake is not one of them."""
 
 

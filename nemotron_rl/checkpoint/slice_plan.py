@@ -10,7 +10,7 @@ from nemotron_rl import __version__
 from nemotron_rl.checkpoint.companions import is_companion
 from nemotron_rl.checkpoint.layout import TensorEntry, read_checkpoint, read_source_json
 from nemotron_rl.checkpoint.ranged.fetch import Target
-from nemotron_rl.checkpoint.ranged.plan import PIECE_BYTES, FetchPlan, Part, plan_fetch
+from nemotron_rl.checkpoint.ranged.plan import FetchPlan, Part, plan_fetch
 from nemotron_rl.checkpoint.ranged.source import ByteSource
 from nemotron_rl.checkpoint.selection import Mtp, new_name, select_config
 from nemotron_rl.checkpoint.spelling import read_pattern
@@ -48,7 +48,7 @@ def plan_slice(
     *,
     source_name: str,
     shard_size: int = DEFAULT_SHARD_SIZE,
-    piece_bytes: int = PIECE_BYTES,
+    piece_bytes: int | None = None,
 ) -> SlicePlan:
     """Plan the chosen layers of `source` as a checkpoint of their own.
 
@@ -58,7 +58,7 @@ def plan_slice(
         mtp: Whether the multi-token-prediction head is kept.
         source_name: What provenance calls the source.
         shard_size: Bytes of tensors per shard.
-        piece_bytes: Longest read of the source.
+        piece_bytes: Longest read of the source; None leaves it to the source.
 
     Raises:
         SliceError: The layers cannot be chosen so.
@@ -83,7 +83,10 @@ def plan_slice(
         provenance=_provenance(source, str(source_pattern), source_name, kept, mtp),
         shards=shards,
         targets=(*map(_target, shards), *(Target(file.name, file.size) for file in companions)),
-        fetch=plan_fetch([*parts, *(Part(file.name, 0, file.size, file.name, 0) for file in companions)], piece_bytes),
+        fetch=plan_fetch(
+            [*parts, *(Part(file.name, 0, file.size, file.name, 0) for file in companions)],
+            source.piece_bytes if piece_bytes is None else piece_bytes,
+        ),
     )
 
 

@@ -14,7 +14,6 @@ from nemotron_rl.checkpoint.progress import Meter, Progress
 from nemotron_rl.checkpoint.ranged.fetch import fetch, plan_key, prepare_targets
 from nemotron_rl.checkpoint.ranged.folder import FolderSource
 from nemotron_rl.checkpoint.ranged.journal import resumable_folder
-from nemotron_rl.checkpoint.ranged.plan import PIECE_BYTES
 from nemotron_rl.checkpoint.ranged.source import ByteSource
 from nemotron_rl.checkpoint.selection import Mtp
 from nemotron_rl.checkpoint.slice_plan import PROVENANCE_FILE, SlicePlan, plan_slice
@@ -47,7 +46,7 @@ def slice_checkpoint(
     *,
     source_name: str | None = None,
     shard_size: int = DEFAULT_SHARD_SIZE,
-    piece_bytes: int = PIECE_BYTES,
+    piece_bytes: int | None = None,
 ) -> SliceReport:
     """Write the chosen layers of `src` as a new checkpoint `dst`, which appears complete or not at all.
 
@@ -62,7 +61,7 @@ def slice_checkpoint(
         progress: Told about the bytes taken from the source: tensors and companion files.
         source_name: What provenance calls the source, such as its URI; by default the folder's name, never a path.
         shard_size: Bytes of tensors per shard.
-        piece_bytes: Longest read of the source.
+        piece_bytes: Longest read of the source; None leaves it to the source.
 
     Raises:
         SliceError: The layers cannot be chosen so.

@@ -135,6 +135,14 @@ def source_name(uri: str) -> str:
     return Path(address.rest).absolute().name if address.scheme == "file" else uri
 
 
+def pinned(uri: str, revision: str | None) -> str:
+    """The address of this state of a source: with the commit, where the place has commits."""
+    address = _parse(uri)
+    if revision is None or address.scheme != "hf":
+        return uri
+    return f"hf://{_hub_parts(uri, address.rest)[0]}@{revision}"
+
+
 def _parse(uri: str) -> _Address:
     scheme, separator, rest = uri.partition("://")
     if not separator:

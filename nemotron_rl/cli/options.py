@@ -89,6 +89,6 @@ def cache_folder(cache_dir: Path | None) -> Path:
 
 def bytes_progress(reporter: Reporter, stage: str) -> Progress:
     """A checkpoint's progress in bytes as a stage's progress."""
-    from nemotron_rl.report import format as fmt
+    from nemotron_rl.report.transfer import bytes_progress
 
-    return lambda done, total: reporter.advance(stage, done, total, f"{fmt.size(done)} of {fmt.size(total)}")
+    return bytes_progress(reporter, stage)

@@ -58,15 +58,26 @@ class Hub:
         self.always: Fault | None = None
         self.url = ""
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._digests: dict[tuple[str, int, int], str] = {}
 
     @property
     def bytes_sent(self) -> int:
         return sum(part.size for part in self.fetched)
 
     def entry(self, path: Path) -> dict[str, Any]:
-        oid = hashlib.sha1(path.read_bytes()).hexdigest()
-        name, size = path.name, path.stat().st_size
+        state = path.stat()
+        name, size, oid = path.name, state.st_size, self._digest(path, state.st_size, state.st_mtime_ns)
         return {"type": "file", "path": name, "rfilename": name, "size": size, "oid": oid, "blobId": oid}
+
+    def _digest(self, path: Path, size: int, written_ns: int) -> str:
+        """Of its content, read once for each state of the file: there may be gigabytes of it."""
+        key = (path.name, size, written_ns)
+        with self._reading:
+            if key not in self._digests:
+                with path.open("rb") as file:
+                    self._digests[key] = hashlib.file_digest(file, "sha1").hexdigest()
+            return self._digests[key]
 
     def answer(self, method: str, path: str, headers: dict[str, str]) -> Answer:
         with self._lock:
@@ -90,24 +101,30 @@ class Hub:
 
     def _file(self, method: str, file: Path, headers: dict[str, str]) -> Answer:
         time.sleep(self.pause_s)
-        body = file.read_bytes()
+        size = file.stat().st_size
         etag = f'"{self.entry(file)["oid"]}"'
         found = {"X-Repo-Commit": COMMIT, "ETag": etag, "Accept-Ranges": "bytes"}
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
         if asked and headers.get("if-range", etag) == etag:
             start, last = int(asked[1]), int(asked[2])
-            found["Content-Range"] = f"bytes {start}-{last}/{len(body)}"
-            answer = Answer(206, found, body[start : last + 1])
+            found["Content-Range"] = f"bytes {start}-{last}/{size}"
+            answer = Answer(206, found, _part(file, start, min(last + 1, size)))
         else:
-            start, answer = 0, Answer(200, found, body)
+            start, answer = 0, Answer(200, found, _part(file, 0, size))
         with self._lock:
             fault = self.faults.pop(0) if self.faults else self.always
             if fault is not None:
                 fault(file.name, answer)
             if method == "GET" and answer.status < 300:
-                size = len(answer.body) if answer.cut is None else answer.cut
-                self.fetched.append(Fetched(file.name, start, size))
+                sent = len(answer.body) if answer.cut is None else answer.cut
+                self.fetched.append(Fetched(file.name, start, sent))
         return answer
+
+
+def _part(file: Path, start: int, stop: int) -> bytes:
+    with file.open("rb") as opened:
+        opened.seek(start)
+        return opened.read(stop - start)
 
 
 @contextmanager

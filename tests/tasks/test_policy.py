@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from prefect.states import Failed
 
+from nemotron_rl.checkpoint.ranged.source import SourceChanged, SourceUnavailable
 from nemotron_rl.errors import InputError, JobError, StoreError, WeightMismatch
 from nemotron_rl.report.reporter import NullReporter
 from tasks.policy import cached, may_pass
@@ -12,12 +13,17 @@ from tasks.progress import LogReporter, reporter, use_reporter
 from tasks.train import train
 
 
-@pytest.mark.parametrize("error", [JobError("node lost"), StoreError("busy"), ConnectionError("reset")])
+@pytest.mark.parametrize(
+    "error", [JobError("node lost"), StoreError("busy"), SourceUnavailable("HTTP 503"), ConnectionError("reset")]
+)
 def test_what_may_pass_is_tried_again(error):
     assert may_pass(train, None, Failed(data=error))
 
 
-@pytest.mark.parametrize("error", [InputError("typo"), WeightMismatch("wrong"), TypeError("a bug")])
+@pytest.mark.parametrize(
+    "error",
+    [InputError("typo"), SourceChanged("s3://b/p", "x", "its ETag"), WeightMismatch("wrong"), TypeError("a bug")],
+)
 def test_a_mistake_is_not_tried_again(error):
     assert not may_pass(train, None, Failed(data=error))
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nemotron_rl.checkpoint.progress import Meter
+from nemotron_rl.checkpoint.ranged.folder import FolderSource
 from nemotron_rl.checkpoint.ranged.journal import Journal
 from nemotron_rl.checkpoint.ranged.plan import FetchPlan, Piece
 from nemotron_rl.checkpoint.ranged.retry import Stopped, read_range
@@ -109,9 +111,10 @@ class _Job:
         if self.give_up.is_set():
             raise Stopped
         piece = self.plan.pieces[number]
-        writer = _PieceWriter(piece, self.files)
         try:
-            read_range(self.source, piece.file, piece.start, piece.stop, writer.write, self.give_up)
+            if not (isinstance(self.source, FolderSource) and self.source.copy(piece, self.files)):
+                writer = _PieceWriter(piece, self.files)
+                read_range(self.source, piece.file, piece.start, piece.stop, writer.write, self.give_up)
             self.journal.add(number)
         except BaseException:
             self.give_up.set()
@@ -147,6 +150,15 @@ def _write(descriptor: int, data: memoryview, offset: int, name: str) -> None:
         raise InputError(f"cannot write {name}: {error.strerror}") from error
 
 
+def _close(descriptor: int, name: str, kind: type[BaseException] | None, *_: object) -> None:
+    """Some file systems say only now that they have no room; after another error, that one is the story."""
+    try:
+        os.close(descriptor)
+    except OSError as error:
+        if kind is None:
+            raise InputError(f"cannot write {name}: {error.strerror}") from error
+
+
 @contextmanager
 def _open_targets(folder: Path, pieces: Sequence[Piece]) -> Iterator[Mapping[str, int]]:
     """Descriptors of the targets of `pieces`."""
@@ -157,5 +169,5 @@ def _open_targets(folder: Path, pieces: Sequence[Piece]) -> Iterator[Mapping[str
                 files[name] = os.open(folder / name, os.O_WRONLY)
             except OSError as error:
                 raise InputError(f"cannot write {name}: {error.strerror}") from error
-            stack.callback(os.close, files[name])
+            stack.push(partial(_close, files[name], name))
         yield files

@@ -10,12 +10,14 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from typing import NoReturn
 
 import httpx
 from huggingface_hub import HfApi, hf_hub_url
 from huggingface_hub.utils import build_hf_headers
 
 from nemotron_rl.checkpoint.fetch_hub import talking_to_hub
+from nemotron_rl.checkpoint.ranged.plan import PIECE_BYTES
 from nemotron_rl.checkpoint.ranged.retry import seconds_asked_for
 from nemotron_rl.checkpoint.ranged.source import SourceChanged, SourceFile, Transient, is_plain_name
 from nemotron_rl.errors import CheckpointError
@@ -30,6 +32,7 @@ class HubSource:
     """The files of one commit. They cannot change under it: a branch that moves on is not followed."""
 
     workers = 8
+    piece_bytes = PIECE_BYTES
 
     def __init__(self, repo: str, revision: str, *, endpoint: str | None = None, token: str | None = None) -> None:
         """Ask the Hub for the commit and the list of files.
@@ -60,6 +63,7 @@ class HubSource:
         limits = httpx.Limits(max_connections=self.workers, max_keepalive_connections=self.workers)
         self._client = httpx.Client(timeout=_TIMEOUT, limits=limits)
         self._lock = threading.Lock()
+        self._ranges_work = False
         self._stored: dict[str, httpx.URL] = {}
         """Where the Hub sent us for a file. Such addresses expire."""
         self._stored_etags: dict[str, str] = {}
@@ -107,15 +111,23 @@ class HubSource:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise CheckpointError(f"{self.where}/{file}: the server sent it compressed, which was not asked for")
         if status == 200 and not whole:
-            raise CheckpointError(
-                f"{self.where}/{file}: the server answered a range with the whole file. Either the file changed, or "
-                "the server or a proxy before it does not support ranges: then download the checkpoint whole"
-            )
+            self._refuse_whole(file)
         if status == 206:
             given = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
             if given is None or tuple(map(int, given.groups())) != (start, stop - 1, size):
                 answer = response.headers.get("Content-Range")
                 raise SourceChanged(self.where, file, f"asked for bytes {start}-{stop - 1}/{size}, got {answer!r:.80}")
+            self._ranges_work = True
+
+    def _refuse_whole(self, file: str) -> NoReturn:
+        """A server that answered ranges before may do so again, such as one of several behind a name."""
+        error = CheckpointError(
+            f"{self.where}/{file}: the server answered a range with the whole file. Either the file changed, or "
+            "the server or a proxy before it does not support ranges: then download the checkpoint whole"
+        )
+        if self._ranges_work:
+            raise Transient("the whole file instead of a range", verdict=error)
+        raise error
 
     def _check_etag(self, response: httpx.Response, file: str) -> None:
         etag = response.headers.get("ETag", "").removeprefix("W/").strip('"')

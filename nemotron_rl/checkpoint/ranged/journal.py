@@ -28,17 +28,23 @@ _WORTH_KEEPING = (SourceUnavailable, KeyboardInterrupt, SystemExit)
 class Journal:
     """Which pieces are done. Threads may add to it at once."""
 
-    def __init__(self, descriptor: int, done: frozenset[int]) -> None:
-        """`descriptor` appends to the journal's file."""
+    def __init__(self, descriptor: int, done: frozenset[int], dst: Path) -> None:
+        """`descriptor` appends to the journal's file; `dst` is what errors are about."""
         self.done = done
         """Pieces that were done when it was opened, by number."""
-        self._descriptor = descriptor
+        self._descriptor, self._dst = descriptor, dst
         self._lock = threading.Lock()
 
     def add(self, piece: int) -> None:
-        """The bytes of this piece have been written."""
-        with self._lock:
-            os.write(self._descriptor, b"%d\n" % piece)
+        """The bytes of this piece have been written.
+
+        Raises:
+            InputError: The file system refuses it.
+        """
+        line = b"%d\n" % piece
+        with self._lock, writing(self._dst):
+            if os.write(self._descriptor, line) != len(line):  # the next line would be read as the rest of this one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
@@ -68,7 +74,7 @@ def resumable_folder(dst: Path, key: str, prepare: Callable[[Path], None]) -> It
         try:
             with writing(dst):
                 done = _resume(descriptor, partial, f"{key} {_boot()}", prepare)
-            yield partial / "files", Journal(descriptor, done)
+            yield partial / "files", Journal(descriptor, done, dst)
             with writing(dst):
                 (partial / "files").rename(dst)
         except _WORTH_KEEPING:

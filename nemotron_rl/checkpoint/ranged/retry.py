@@ -40,7 +40,7 @@ def read_range(
 
     Raises:
         SourceUnavailable: `ATTEMPTS` tries in a row brought nothing.
-        CheckpointError: See `ByteSource.read`.
+        CheckpointError: See `ByteSource.read`, and the verdict of a fault that did not pass.
         Stopped: `give_up` was set.
     """
     stopped = give_up or threading.Event()
@@ -63,7 +63,7 @@ def read_range(
             if stopped.is_set():
                 raise Stopped from error
             if at == before:
-                raise SourceUnavailable(
+                raise error.verdict or SourceUnavailable(
                     f"{source.where}/{file} could not be read: {error}, {ATTEMPTS} times in a row. What was fetched is "
                     "kept: run the same command again to continue"
                 ) from error

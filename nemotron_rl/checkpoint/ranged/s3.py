@@ -10,6 +10,7 @@ import obstore
 from obstore.exceptions import GenericError, PreconditionError
 
 from nemotron_rl.checkpoint.fetch_s3 import s3_store, talking_to
+from nemotron_rl.checkpoint.ranged.plan import PIECE_BYTES
 from nemotron_rl.checkpoint.ranged.source import STREAM_BYTES, SourceChanged, SourceFile, Transient, is_plain_name
 from nemotron_rl.errors import CheckpointError
 
@@ -19,6 +20,7 @@ class S3Source:
 
     revision: str | None = None
     workers = 8
+    piece_bytes = PIECE_BYTES
 
     def __init__(self, bucket: str, prefix: str, endpoint: str | None = None, region: str | None = None) -> None:
         """List the objects.

@@ -42,6 +42,10 @@ class ByteSource(Protocol):
     def workers(self) -> int:
         """How many reads at once serve it well."""
 
+    @property
+    def piece_bytes(self) -> int:
+        """The longest read that serves it well; as much is read again after a kill, by each worker."""
+
     def read(self, file: str, start: int, stop: int) -> Iterator[bytes | memoryview]:
         """Bytes `start` to `stop` (exclusive) of a file, in order; a chunk is valid until the next is asked for.
 
@@ -57,10 +61,10 @@ class ByteSource(Protocol):
 class Transient(Exception):
     """A read failed in a way that may pass. Never leaves this package."""
 
-    def __init__(self, why: str, wait_s: float | None = None) -> None:
-        """`wait_s` is how long the server asked to be left alone."""
+    def __init__(self, why: str, wait_s: float | None = None, verdict: CheckpointError | None = None) -> None:
+        """`wait_s` is how long the server asked to be left alone, `verdict` the error if it does not pass."""
         super().__init__(why)
-        self.wait_s = wait_s
+        self.wait_s, self.verdict = wait_s, verdict
 
 
 class SourceUnavailable(CheckpointError):

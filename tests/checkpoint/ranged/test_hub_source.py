@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
@@ -132,7 +133,11 @@ def throttle(_: str, answer: Answer) -> None:
     answer.status, answer.body, answer.headers = 429, b"", {"Retry-After": "1"}
 
 
-@pytest.mark.parametrize("fault", [drop, fail])
+def throttle_briefly(_: str, answer: Answer) -> None:
+    answer.status, answer.body, answer.headers = 429, b"", {"Retry-After": "0"}
+
+
+@pytest.mark.parametrize("fault", [drop, fail, throttle_briefly])
 def test_a_passing_fault_is_survived(hub: Hub, tiny: Path, tmp_path: Path, fault: Fault) -> None:
     hub.faults = [fault, lambda *_: None] * 40
     slice_from(hub, tmp_path / "dst")
@@ -217,6 +222,57 @@ def test_a_wrong_answer_is_an_error_that_names_the_file_and_leaves_nothing(
     with pytest.raises(CheckpointError, match=f"{name}.*{says}"):
         slice_from(hub, tmp_path / "dst")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_sends_the_whole_file_now_and_then_is_asked_again(hub: Hub, tiny: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def whole_every_third(file: str, answer: Answer) -> None:
+        seen.append(file)
+        if len(seen) % 3 == 0:
+            ignore_range(answer)
+            answer.body = (tiny / file).read_bytes()
+
+    hub.always = lambda file, answer: on(file, lambda answer: whole_every_third(file, answer))(file, answer)
+    slice_from(hub, tmp_path / "dst")
+    assert len(seen) >= 6
+    assert_right(tmp_path / "dst", tiny)
+
+
+def test_a_server_without_ranges_is_refused_at_once(hub: Hub, tmp_path: Path) -> None:
+    def without_ranges(file: str, answer: Answer) -> None:
+        if answer.status == 206:
+            ignore_range(answer)
+
+    hub.always = without_ranges
+    with pytest.raises(CheckpointError, match=r"model-.*: the server answered a range with the whole file"):
+        slice_from(hub, tmp_path / "dst")
+    assert len([part for part in hub.fetched if part.file.endswith(".safetensors")]) <= 3, "none was asked again"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_replaced_midway_is_named_and_nothing_is_mixed(
+    tiny: Path, copy_of: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    source = copy_of(tiny)
+    shard = min(source.glob("*.safetensors"))
+    with serving(source) as hub:
+        hub.faults = [lambda *_: None] * 12 + [lambda *_: os.utime(_replace(shard), ns=(1, 1))]
+        with pytest.raises(SourceChanged, match=rf"{shard.name} changed while it was read: its ETag was"):
+            slice_from(hub, tmp_path / "out" / "dst")
+        assert len(hub.fetched) > 12
+        assert not (tmp_path / "out").exists()
+        slice_from(hub, tmp_path / "out" / "dst")
+    assert_right(tmp_path / "out" / "dst", source)
+
+
+def _replace(file: Path) -> Path:
+    """Other values of the same size in its place."""
+    data = bytearray(file.read_bytes())
+    data[-1000:] = bytes(value ^ 1 for value in data[-1000:])
+    new = file.with_name("new")
+    new.write_bytes(data)
+    return new.rename(file)
 
 
 def test_a_store_behind_the_hub_that_changes_a_file_midway_is_caught(tiny: Path, tmp_path: Path) -> None:
