@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nemotron_rl.checkpoint.cover import cheapest_cover
 from nemotron_rl.checkpoint.geometries import preset_config, preset_generation_config
 from nemotron_rl.checkpoint.initial import initial_values
 from nemotron_rl.checkpoint.layout import CONFIG_FILE
 from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
 from nemotron_rl.checkpoint.progress import Meter, Progress
-from nemotron_rl.checkpoint.selection import select_config
+from nemotron_rl.checkpoint.selection import Layers, select_config
 from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.checkpoint.tally import Tally, tally
 from nemotron_rl.checkpoint.tensor_table import TensorSpec, tensor_table
@@ -49,7 +50,7 @@ def plan_synth(
     *,
     seed: int = 0,
     overrides: Mapping[str, int] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Layers = None,
     shard_size: int | None = None,
 ) -> SynthReport:
     """What `synthesize` with the same arguments would write: tensors, parameters and bytes per block type.
@@ -67,7 +68,7 @@ def synthesize(
     *,
     seed: int = 0,
     overrides: Mapping[str, int] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Layers = None,
     shard_size: int | None = None,
     progress: Progress | None = None,
 ) -> SynthReport:
@@ -80,7 +81,8 @@ def synthesize(
         out: A folder that does not exist or is empty.
         seed: Seed of every tensor.
         overrides: New values of config keys in `geometries.SCALABLE`.
-        layers: Only these layers of the preset's pattern, renumbered (their weights are drawn under the new numbers).
+        layers: Only these layers of the preset's pattern (`auto`: the cheapest cover), renumbered; their weights are
+            drawn under the new numbers.
         shard_size: Bytes of tensors per shard; by default 5 GB, for `tiny` 2 MB.
         progress: Told about the tensors' bytes.
 
@@ -107,10 +109,12 @@ def _plan(
     preset: str,
     seed: int,
     overrides: Mapping[str, int] | None,
-    layers: Sequence[int] | None,
+    layers: Layers,
     shard_size: int | None,
 ) -> _Plan:
-    config = select_config(preset_config(preset, overrides), layers, "keep", f"preset {preset}")
+    whole = preset_config(preset, overrides)
+    kept = cheapest_cover(read_pattern(whole).main) if isinstance(layers, str) else layers
+    config = select_config(whole, kept, "keep", f"preset {preset}")
     specs = tuple(tensor_table(config, f"preset {preset}"))
     size = shard_size or (TINY_SHARD_SIZE if preset == "tiny" else DEFAULT_SHARD_SIZE)
     pattern = read_pattern(config)
