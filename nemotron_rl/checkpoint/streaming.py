@@ -5,11 +5,12 @@ Neighbours in a file share a request, so that a remote checkpoint of 50,000 tens
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
+from nemotron_rl.checkpoint.ahead import run_ahead
 from nemotron_rl.checkpoint.dtypes import itemsize
 from nemotron_rl.checkpoint.layout import TensorEntry
 from nemotron_rl.checkpoint.ranged.retry import read_bytes
@@ -40,20 +41,17 @@ def stream_tensors(
         SourceUnavailable: The source kept failing.
         CheckpointError: The source is not what it was when it was opened.
     """
-    with ThreadPoolExecutor(source.workers, thread_name_prefix="stream") as pool:
-        ahead: deque[tuple[list[Cut], Future[bytes]]] = deque()
-        try:
-            for piece in plan_pieces(entries, piece_bytes):
-                first, last = piece[0], piece[-1]
-                read = pool.submit(read_bytes, source, first.entry.file, first.start, last.start + last.size)
-                ahead.append((piece, read))
-                if len(ahead) > source.workers:
-                    yield from _cuts(*ahead.popleft())
-            while ahead:
-                yield from _cuts(*ahead.popleft())
-        finally:
-            for _, read in ahead:
-                read.cancel()
+    planned = (partial(_read, source, piece) for piece in plan_pieces(entries, piece_bytes))
+    with closing(run_ahead(planned, source.workers)) as pieces:
+        for piece, data in pieces:
+            for cut in piece:
+                begin = cut.start - piece[0].start
+                yield cut.entry, data[begin : begin + cut.size]
+
+
+def _read(source: ByteSource, piece: list[Cut]) -> tuple[list[Cut], memoryview]:
+    first, last = piece[0], piece[-1]
+    return piece, memoryview(read_bytes(source, first.entry.file, first.start, last.start + last.size))
 
 
 def plan_pieces(entries: Iterable[TensorEntry], piece_bytes: int) -> Iterator[list[Cut]]:
@@ -72,10 +70,3 @@ def plan_pieces(entries: Iterable[TensorEntry], piece_bytes: int) -> Iterator[li
             start, room = start + size, room - size
     if piece:
         yield piece
-
-
-def _cuts(piece: list[Cut], read: Future[bytes]) -> Iterator[tuple[TensorEntry, memoryview]]:
-    data = memoryview(read.result())
-    for cut in piece:
-        begin = cut.start - piece[0].start
-        yield cut.entry, data[begin : begin + cut.size]

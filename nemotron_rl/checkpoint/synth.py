@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from nemotron_rl.checkpoint.ahead import run_ahead
 from nemotron_rl.checkpoint.cover import cheapest_cover
 from nemotron_rl.checkpoint.geometries import preset_config, preset_generation_config
-from nemotron_rl.checkpoint.initial import initial_values
+from nemotron_rl.checkpoint.initial import initial_tasks
 from nemotron_rl.checkpoint.layout import CONFIG_FILE
 from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
 from nemotron_rl.checkpoint.progress import Meter, Progress
@@ -97,8 +101,7 @@ def synthesize(
     depth = int(plan.config["num_hidden_layers"])
     with new_folder(out) as partial:
         with ShardWriter(partial, plan_shards(plan.specs, plan.report.shard_size)) as writer:
-            for spec in plan.specs:
-                writer.write(spec.name, _metered(initial_values(spec, seed, depth), meter))
+            _write_values(writer, plan.specs, seed, depth, meter)
         write_json(partial / CONFIG_FILE, plan.config)
         write_json(partial / "generation_config.json", preset_generation_config(preset))
         write_tokenizer(partial, plan.config["vocab_size"], plan.config["max_position_embeddings"])
@@ -129,7 +132,16 @@ def _plan(
     return _Plan(config, specs, report)
 
 
-def _metered(chunks: Iterator[memoryview], meter: Meter) -> Iterator[memoryview]:
+def _write_values(writer: ShardWriter, specs: Sequence[TensorSpec], seed: int, depth: int, meter: Meter) -> None:
+    """Draw the tensors in as many threads as there are processors, and write them in order."""
+    tasks = chain.from_iterable(initial_tasks(spec, seed, depth) for spec in specs)
+    with closing(run_ahead(tasks, len(os.sched_getaffinity(0)))) as drawn:
+        for spec in specs:
+            parts = islice(drawn, len(initial_tasks(spec, seed, depth)))
+            writer.write(spec.name, _metered(chain.from_iterable(parts), meter))
+
+
+def _metered(chunks: Iterable[memoryview], meter: Meter) -> Iterator[memoryview]:
     for chunk in chunks:
         yield chunk
         meter.add(len(chunk))
