@@ -8,6 +8,7 @@ from typing import Any
 
 from nemotron_rl.checkpoint.dtypes import CONFIG_DTYPES
 from nemotron_rl.checkpoint.spelling import Pattern, read_pattern
+from nemotron_rl.checkpoint.strict_json import shown
 from nemotron_rl.errors import CheckpointError
 
 LARGEST, MOST_EXPERTS = 1 << 32, 1 << 16
@@ -59,7 +60,7 @@ class _Reader:
             raise CheckpointError(f"{self.where}: `{key}` is missing; the shapes of the tensors depend on it")
         if type(value) is not int or not 0 < value <= largest:
             raise CheckpointError(
-                f"{self.where}: `{key}` must be a positive whole number up to {largest}, not {value!r:.80}"
+                f"{self.where}: `{key}` must be a positive whole number up to {largest}, not {shown(value)}"
             )
         return value
 
@@ -117,5 +118,5 @@ def _dtype(config: Mapping[str, Any], where: str) -> str:
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
     name = config.get(key) or "bfloat16"
     if not isinstance(name, str) or name not in CONFIG_DTYPES:
-        raise CheckpointError(f"{where}: `{key}` is {name!r:.80}; expected one of {', '.join(CONFIG_DTYPES)}")
+        raise CheckpointError(f"{where}: `{key}` is {shown(name)}; expected one of {', '.join(CONFIG_DTYPES)}")
     return CONFIG_DTYPES[name]

@@ -6,6 +6,7 @@ The data is `data/geometries.json`; here is how it is read, checked and scaled.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -70,6 +71,24 @@ class Source(Frozen):
     """What it says."""
 
 
+class Certainty(Frozen):
+    """How sure it is that a preset's values are those of the published model."""
+
+    preset: str
+    model: str
+    """The model's name on the Hub."""
+    marks: dict[str, str]
+    """By config key (`*` is the rest): known, with ids of sources, or inferred."""
+    notes: tuple[str, ...]
+    sources: tuple[Source, ...]
+    """Those that the marks name."""
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:
+        """Keys whose value is not known of this very model."""
+        return tuple(key for key, mark in self.marks.items() if not mark.startswith(("known: ", "ours: ")))
+
+
 @cache
 def _data() -> dict[str, Any]:
     text = resources.files("nemotron_rl.checkpoint").joinpath("data/geometries.json").read_text()
@@ -85,6 +104,21 @@ def preset_names() -> tuple[str, ...]:
 def sources() -> tuple[Source, ...]:
     """Where the published values were read."""
     return tuple(Source(**source) for source in _data()["sources"])
+
+
+def certainty(preset: str) -> Certainty:
+    """How certain a preset's values are. Raises as `geometry` does."""
+    known = geometry(preset)
+    named = set(re.findall(r"\bS\d+\b", " ".join(known.certainty.values())))
+    cited = tuple(source for source in sources() if source.id in named)
+    return Certainty(preset=preset, model=known.model, marks=known.certainty, notes=known.notes, sources=cited)
+
+
+def preset_of(config: Mapping[str, Any]) -> str | None:
+    """The preset whose sizes a config has, whatever its layers; None for a model of other sizes."""
+    sizes = {key: config.get(key) for key in SCALABLE}
+    models = ((name, geometry(name).config) for name in preset_names())
+    return next((name for name, known in models if {key: known.get(key) for key in SCALABLE} == sizes), None)
 
 
 def geometry(preset: str) -> Geometry:

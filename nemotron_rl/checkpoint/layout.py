@@ -5,7 +5,6 @@ Only headers are read on opening; the tensors' bytes are read one tensor at a ti
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,14 +22,15 @@ from nemotron_rl.checkpoint.ranged.retry import read_bytes
 from nemotron_rl.checkpoint.ranged.source import ByteSource, SourceChanged, SourceUnavailable, is_plain_name
 from nemotron_rl.checkpoint.safetensors_header import LENGTH_BYTES, Header, HeaderEntry, header_length, parse_header
 from nemotron_rl.checkpoint.spelling import Pattern, read_pattern
+from nemotron_rl.checkpoint.strict_json import parse_object, shown
 from nemotron_rl.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 CHUNK_BYTES = 8 << 20
-LARGEST_JSON = 200_000_000
-"""Bytes of a config or index that are read into memory."""
+LARGEST_INDEX, LARGEST_JSON = 100_000_000, 10_000_000
+"""Bytes of an index, and of any other JSON file, that are read into memory. Ultra's index has some 5 MB."""
 _SHOWN = 5
 
 
@@ -130,21 +130,10 @@ def read_checkpoint(source: ByteSource) -> tuple[dict[str, Any], Mapping[str, Te
     config = read_source_json(source, CONFIG_FILE)
     layout = source_layout(source)
     if layout.problems:
-        shown = "\n  ".join(layout.problems[:_SHOWN])
+        first = "\n  ".join(layout.problems[:_SHOWN])
         rest = f"\n  and {len(layout.problems) - _SHOWN} more" if len(layout.problems) > _SHOWN else ""
-        raise CheckpointError(f"the checkpoint {source.where} is broken:\n  {shown}{rest}")
+        raise CheckpointError(f"the checkpoint {source.where} is broken:\n  {first}{rest}")
     return config, layout.tensors
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """config.json of a checkpoint folder.
-
-    Raises:
-        CheckpointError: The folder or the file is missing or is not a JSON object.
-    """
-    if not path.is_dir():
-        raise CheckpointError(f"there is no checkpoint folder {path}")
-    return read_json_object(path / CONFIG_FILE)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -154,10 +143,15 @@ def read_json_object(path: Path) -> dict[str, Any]:
         CheckpointError: The file is missing, unreadable, or something else.
     """
     try:
+        size = path.stat().st_size
+        if not path.is_file():  # reading a pipe would never end
+            raise CheckpointError(f"{path}: is not a file. A checkpoint folder must have it")
+        if size > LARGEST_INDEX:
+            raise CheckpointError(f"{path}: has {size:,} bytes; no more than {LARGEST_INDEX:,} are read")
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}. A checkpoint folder must have it") from error
-    return _json_object(data, str(path))
+    return parse_object(data, str(path))
 
 
 def read_source_json(source: ByteSource, file: str) -> dict[str, Any]:
@@ -169,20 +163,10 @@ def read_source_json(source: ByteSource, file: str) -> dict[str, Any]:
     where = f"{source.where}/{file}"
     if file not in source.files:
         raise CheckpointError(f"{where}: cannot be read: there is no such file. A checkpoint folder must have it")
-    size = source.files[file].size
-    if size > LARGEST_JSON:
-        raise CheckpointError(f"{where}: has {size:,} bytes; no more than {LARGEST_JSON:,} are read")
-    return _json_object(read_bytes(source, file, 0, size), where)
-
-
-def _json_object(data: bytes, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{where}: is not valid JSON: {error!s:.200}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{where}: must be a JSON object, not {type(value).__name__}")
-    return value
+    size, largest = source.files[file].size, LARGEST_INDEX if file == INDEX_FILE else LARGEST_JSON
+    if size > largest:
+        raise CheckpointError(f"{where}: has {size:,} bytes; no more than {largest:,} are read")
+    return parse_object(read_bytes(source, file, 0, size), where)
 
 
 def read_layout(path: Path) -> Layout:
@@ -239,12 +223,16 @@ def _read_index(source: ByteSource) -> dict[str, str] | None:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{where}: `weight_map` must be an object that names a file for each tensor")
     for name, file in weight_map.items():
-        if not isinstance(file, str) or not (file.endswith(".safetensors") and is_plain_name(file)):
+        if not isinstance(file, str) or not _is_shard_name(file):
             raise CheckpointError(
-                f"{where}: '{name:.200}' is in the file {file!r:.200}; expected the plain name of a "
-                "safetensors file in the same folder"
+                f"{where}: {shown(name)} is in the file {shown(file)}; expected the plain name of a safetensors file "
+                "in the same folder"
             )
     return weight_map
+
+
+def _is_shard_name(name: str) -> bool:
+    return name.endswith(".safetensors") and is_plain_name(name) and name.isprintable() and len(name.encode()) <= 255
 
 
 class _Reading:
@@ -267,9 +255,9 @@ class _Reading:
 
     def _add_tensor(self, file: str, entry: HeaderEntry) -> None:
         if entry.name in self.tensors:
-            self.problems.append(f"'{entry.name}' is in two shards: {self.tensors[entry.name].file} and {file}")
+            self.problems.append(f"{shown(entry.name)} is in two shards: {self.tensors[entry.name].file} and {file}")
         elif self.index is not None and entry.name not in self.index:
-            self.problems.append(f"'{entry.name}' is in {file}, but {INDEX_FILE} does not name it")
+            self.problems.append(f"{shown(entry.name)} is in {file}, but {INDEX_FILE} does not name it")
         else:
             size = entry.end - entry.start
             self.tensors[entry.name] = TensorEntry(entry.name, file, entry.dtype, entry.shape, entry.start, size)
@@ -278,9 +266,11 @@ class _Reading:
         """Tensors that are not where the index puts them; those of unreadable shards are not listed one by one."""
         for name, file in index.items():
             if name in self.tensors and self.tensors[name].file != file:
-                self.problems.append(f"{INDEX_FILE} puts '{name}' in {file}, but it is in {self.tensors[name].file}")
+                self.problems.append(
+                    f"{INDEX_FILE} puts {shown(name)} in {file}, but it is in {self.tensors[name].file}"
+                )
             elif name not in self.tensors and file not in self._unread:
-                self.problems.append(f"{INDEX_FILE} puts '{name}' in {file}, which does not hold it")
+                self.problems.append(f"{INDEX_FILE} puts {shown(name)} in {file}, which does not hold it")
 
     def add_strays(self, named: set[str]) -> None:
         """Shards that the index does not name."""

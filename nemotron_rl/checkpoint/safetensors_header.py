@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from nemotron_rl.checkpoint.dtypes import NUMPY_DTYPES, itemsize
+from nemotron_rl.checkpoint.strict_json import parse_object, shown
 from nemotron_rl.errors import CheckpointError
 
 LENGTH_BYTES = 8
@@ -82,7 +82,7 @@ def parse_header(text: bytes, data_bytes: int, where: str) -> Header:
     Raises:
         CheckpointError: It is broken; says which tensor and how.
     """
-    fields = _parse_json(text, where)
+    fields = parse_object(text, f"{where}: its header")
     metadata = _check_metadata(fields.pop(_METADATA, {}), where)
     base = LENGTH_BYTES + len(text)
     entries = sorted(
@@ -114,23 +114,6 @@ def _read(file: BinaryIO, size: int, where: str) -> Header:
     return parse_header(text, size - LENGTH_BYTES - length, where)
 
 
-def _parse_json(text: bytes, where: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields = dict(pairs)
-        if len(fields) != len(pairs):
-            ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-            _broken(where, f"the name '{twice:.200}' occurs twice in its header")
-        return fields
-
-    try:
-        fields = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{where}: its header is not JSON: {error!s:.200}") from error
-    if not isinstance(fields, dict):
-        _broken(where, "its header is not a JSON object")
-    return fields
-
-
 def _check_metadata(value: object, where: str) -> Mapping[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         _broken(where, f"`{_METADATA}` must be an object of strings")
@@ -139,22 +122,22 @@ def _check_metadata(value: object, where: str) -> Mapping[str, str]:
 
 def _entry(name: str, value: object, base: int, data_bytes: int, where: str) -> HeaderEntry:
     if not isinstance(value, dict) or set(value) != _FIELDS:
-        _broken(where, f"'{name:.200}' must have exactly dtype, shape and data_offsets")
+        _broken(where, f"{shown(name)} must have exactly dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in NUMPY_DTYPES:
-        _broken(where, f"'{name:.200}' has the unknown dtype {dtype!r:.80}")
+        _broken(where, f"{shown(name)} has the unknown dtype {shown(dtype)}")
     if not _are_sizes(shape):
-        _broken(where, f"'{name:.200}' has the shape {shape!r:.80}; expected a list of whole numbers")
+        _broken(where, f"{shown(name)} has the shape {shown(shape)}; expected a list of whole numbers")
     if not _are_sizes(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1]:
-        _broken(where, f"'{name:.200}' has the data_offsets {offsets!r:.80}; expected [begin, end]")
+        _broken(where, f"{shown(name)} has the data_offsets {shown(offsets)}; expected [begin, end]")
     begin, end = offsets
     if end > data_bytes:
-        _broken(where, f"'{name:.200}' ends at byte {end:,} of {data_bytes:,}: truncated. Download the file again")
+        _broken(where, f"{shown(name)} ends at byte {end:,} of {data_bytes:,}: truncated. Download the file again")
     needed = math.prod(shape) * itemsize(dtype)
     if end - begin != needed:
         _broken(
             where,
-            f"'{name:.200}' ({dtype} {shape!r:.80}) needs {needed:,} bytes, its data_offsets span {end - begin:,}",
+            f"{shown(name)} ({dtype} {shown(shape)}) needs {needed:,} bytes, its data_offsets span {end - begin:,}",
         )
     return HeaderEntry(name, dtype, tuple(shape), base + begin, base + end)
 
@@ -168,7 +151,7 @@ def _check_contiguous(entries: Sequence[HeaderEntry], base: int, data_bytes: int
     for entry in entries:
         if entry.start != expected:
             kind = "overlaps the tensor before it" if entry.start < expected else "leaves a gap before it"
-            _broken(where, f"'{entry.name:.200}' {kind}")
+            _broken(where, f"{shown(entry.name)} {kind}")
         expected = entry.end
     if expected != base + data_bytes:
         _broken(where, f"{base + data_bytes - expected:,} bytes at its end belong to no tensor")

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, Literal, NoReturn
 
+from nemotron_rl.checkpoint.cover import cheapest_cover
 from nemotron_rl.checkpoint.spelling import Pattern, read_pattern, write_pattern
 from nemotron_rl.checkpoint.tally import LAYER_NAME, MTP_PREFIX, layer_of
 from nemotron_rl.errors import SliceError
 
 Mtp = Literal["keep", "drop"]
-_MIXERS, _FEED_FORWARDS = "M*", "E-"
-
-
-def cheapest_cover(pattern: str) -> tuple[int, ...]:
-    """The fewest layers, earliest first, that have every block type and every mixer with its feed-forward.
-
-    A layer that mixes tokens (M or *) is followed by one that does not (E or -) nearly everywhere in these models, and
-    the MTP head repeats such a pair, so a slice keeps the first pair of each kind together: 0,1,7,8 of `MEMEMEM*E…`.
-    """
-    chosen: dict[str, tuple[int, ...]] = {}
-    for place, (mixer, follower) in enumerate(pairwise(pattern)):
-        if mixer in _MIXERS and follower in _FEED_FORWARDS:
-            chosen.setdefault(mixer + follower, (place, place + 1))
-    covered = set("".join(chosen))
-    for place, letter in enumerate(pattern):
-        if letter not in covered:
-            chosen.setdefault(letter, (place,))
-    return tuple(sorted(layer for layers in chosen.values() for layer in layers))
+Layers = Sequence[int] | Literal["auto"] | None
+"""Layers in their new order; `auto` is the cheapest cover, None all of them."""
 
 
 def check_layers(layers: Sequence[int], pattern: str, source: str) -> None:

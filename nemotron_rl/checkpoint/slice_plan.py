@@ -8,13 +8,14 @@ from typing import Any
 
 from nemotron_rl import __version__
 from nemotron_rl.checkpoint.companions import is_companion
+from nemotron_rl.checkpoint.cover import Choice, choose_layers
 from nemotron_rl.checkpoint.layout import TensorEntry, read_checkpoint, read_source_json
 from nemotron_rl.checkpoint.ranged.fetch import Target
 from nemotron_rl.checkpoint.ranged.plan import FetchPlan, Part, plan_fetch
 from nemotron_rl.checkpoint.ranged.source import ByteSource
-from nemotron_rl.checkpoint.selection import Mtp, new_name, select_config
+from nemotron_rl.checkpoint.selection import Layers, Mtp, new_name, select_config
 from nemotron_rl.checkpoint.spelling import read_pattern
-from nemotron_rl.checkpoint.tally import Tally, tally
+from nemotron_rl.checkpoint.tally import Tally, layer_of, tally
 from nemotron_rl.checkpoint.tensor_table import tensor_table
 from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, Shard, plan_shards
 from nemotron_rl.errors import CheckpointError
@@ -35,6 +36,8 @@ class SlicePlan:
     tally: Tally
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    choice: Choice | None
+    """Why these layers, where they were chosen here."""
     shards: tuple[Shard, ...]
     targets: tuple[Target, ...]
     """Every file that gets bytes of the source: shards and companions."""
@@ -43,7 +46,7 @@ class SlicePlan:
 
 def plan_slice(
     source: ByteSource,
-    layers: Sequence[int] | None,
+    layers: Layers,
     mtp: Mtp = "keep",
     *,
     source_name: str,
@@ -54,7 +57,7 @@ def plan_slice(
 
     Args:
         source: A checkpoint. Config, index and headers are read, all of them, so that a broken one is found now.
-        layers: Source layers in their new order; None keeps all.
+        layers: Source layers in their new order; None keeps all, `auto` picks the cheapest cover.
         mtp: Whether the multi-token-prediction head is kept.
         source_name: What provenance calls the source.
         shard_size: Bytes of tensors per shard.
@@ -65,6 +68,10 @@ def plan_slice(
         CheckpointError: The source is broken, or lacks tensors that its config promises.
     """
     source_config, tensors = read_checkpoint(source)
+    choice = None
+    if isinstance(layers, str):
+        choice = _choice(source_config, tensors, source.where)
+        layers = choice.chosen.layers
     config = select_config(source_config, layers, mtp, source_name)
     source_pattern = read_pattern(source_config, source.where)
     kept = tuple(layers) if layers is not None else tuple(range(len(source_pattern.main)))
@@ -81,6 +88,7 @@ def plan_slice(
         tally=tally((new for new, _ in copies), pattern),
         config=config,
         provenance=_provenance(source, str(source_pattern), source_name, kept, mtp),
+        choice=choice,
         shards=shards,
         targets=(*map(_target, shards), *(Target(file.name, file.size) for file in companions)),
         fetch=plan_fetch(
@@ -88,6 +96,17 @@ def plan_slice(
             source.piece_bytes if piece_bytes is None else piece_bytes,
         ),
     )
+
+
+def _choice(config: Mapping[str, Any], tensors: Mapping[str, TensorEntry], where: str) -> Choice:
+    """The cheapest cover by the bytes that the layers really have."""
+    pattern = read_pattern(config, where).main
+    layer_bytes = [0] * len(pattern)
+    for tensor in tensors.values():
+        layer = layer_of(tensor.name)
+        if layer is not None and layer < len(pattern):
+            layer_bytes[layer] += tensor.nbytes
+    return choose_layers(pattern, layer_bytes)
 
 
 def _copies(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nemotron_rl.checkpoint.strict_json import shown
 from nemotron_rl.errors import CheckpointError
 
 BLOCK_NAMES = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
@@ -23,8 +24,8 @@ MTP_STRING_KEY, MTP_LIST_KEY, MTP_DEPTH_KEY = (
     "num_nextn_predict_layers",
 )
 
-LARGEST_DEPTH = 64
-"""MTP steps; a broken config must not make us count to a billion."""
+LARGEST_DEPTH, MOST_LAYERS = 64, 10_000
+"""MTP steps, and layers of a stack; a broken config must not make us count to a billion."""
 
 
 @dataclass(frozen=True)
@@ -101,19 +102,24 @@ def require_attention(letters: str, where: str) -> None:
     if "*" not in letters:
         present = ", ".join(f"{letter} ({BLOCK_NAMES[letter]})" for letter in dict.fromkeys(letters)) or "none"
         raise CheckpointError(
-            f"{where}: the pattern '{letters}' has no attention layer (*). Block types present: {present}. Megatron, "
-            "SGLang and transformers take the KV cache's geometry from the attention layers, so at least one is needed."
+            f"{where}: the pattern {shown(letters)} has no attention layer (*). Block types present: {present}. "
+            "Megatron, SGLang and transformers take the KV cache's geometry from the attention layers, so at least one "
+            "is needed."
         )
 
 
 def _read_stack(config: Mapping[str, Any], string_key: str, list_key: str, where: str) -> str | None:
     """The letters of one stack of layers, None when neither key says anything."""
+    for key in (string_key, list_key):
+        value = config.get(key)
+        if isinstance(value, (str, list)) and len(value) > MOST_LAYERS:
+            raise CheckpointError(f"{where}: `{key}` has {len(value):,} layers; no more than {MOST_LAYERS:,} are read")
     from_string = _letters_of_string(config.get(string_key), string_key, where)
     from_list = _letters_of_list(config.get(list_key), list_key, where)
     if from_string is not None and from_list is not None and from_string != from_list:
         raise CheckpointError(
-            f"{where}: two spellings of the pattern disagree: `{string_key}` is '{from_string}' and `{list_key}` is "
-            f"'{from_list}'. Correct the wrong one, or delete it."
+            f"{where}: two spellings of the pattern disagree: `{string_key}` is {shown(from_string)} and `{list_key}` "
+            f"is {shown(from_list)}. Correct the wrong one, or delete it."
         )
     return from_string if from_string is not None else from_list
 
@@ -122,10 +128,12 @@ def _letters_of_string(value: object, key: str, where: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise CheckpointError(f"{where}: `{key}` must be a string of block letters, not {value!r:.80}")
+        raise CheckpointError(f"{where}: `{key}` must be a string of block letters, not {shown(value)}")
     for place, letter in enumerate(value):
         if letter not in BLOCK_NAMES:
-            raise CheckpointError(f"{where}: `{key}` has the unknown letter {letter!r} at layer {place}; {_allowed()}")
+            raise CheckpointError(
+                f"{where}: `{key}` has the unknown letter {shown(letter)} at layer {place}; {_allowed()}"
+            )
     return value
 
 
@@ -133,10 +141,12 @@ def _letters_of_list(value: object, key: str, where: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        raise CheckpointError(f"{where}: `{key}` must be a list of block names, not {value!r:.80}")
+        raise CheckpointError(f"{where}: `{key}` must be a list of block names, not {shown(value)}")
     for place, name in enumerate(value):
         if not isinstance(name, str) or name not in BLOCK_LETTERS:
-            raise CheckpointError(f"{where}: `{key}` has the unknown block {name!r:.80} at layer {place}; {_allowed()}")
+            raise CheckpointError(
+                f"{where}: `{key}` has the unknown block {shown(name)} at layer {place}; {_allowed()}"
+            )
     return "".join(BLOCK_LETTERS[name] for name in value)
 
 
@@ -149,7 +159,7 @@ def _check_count(config: Mapping[str, Any], main: str, where: str) -> None:
     if count is not None and (type(count) is not int or count != len(main)):
         spelled = STRING_KEY if config.get(STRING_KEY) is not None else LIST_KEY
         raise CheckpointError(
-            f"{where}: `{COUNT_KEY}` is {count!r:.80}, but `{spelled}` has {len(main)} layers. Correct the wrong one, "
+            f"{where}: `{COUNT_KEY}` is {shown(count)}, but `{spelled}` has {len(main)} layers. Correct the wrong one, "
             f"or delete `{COUNT_KEY}`."
         )
 
@@ -160,6 +170,6 @@ def _read_depth(config: Mapping[str, Any], where: str) -> int:
         return 0
     if type(depth) is not int or not 0 <= depth <= LARGEST_DEPTH:
         raise CheckpointError(
-            f"{where}: `{MTP_DEPTH_KEY}` must be a number of MTP steps from 0 to {LARGEST_DEPTH}, not {depth!r:.80}"
+            f"{where}: `{MTP_DEPTH_KEY}` must be a number of MTP steps from 0 to {LARGEST_DEPTH}, not {shown(depth)}"
         )
     return depth

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from nemotron_rl.checkpoint.ahead import run_ahead
+from nemotron_rl.checkpoint.cover import cheapest_cover
 from nemotron_rl.checkpoint.geometries import preset_config, preset_generation_config
-from nemotron_rl.checkpoint.initial import initial_values
+from nemotron_rl.checkpoint.initial import initial_tasks
 from nemotron_rl.checkpoint.layout import CONFIG_FILE
 from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
 from nemotron_rl.checkpoint.progress import Meter, Progress
-from nemotron_rl.checkpoint.selection import select_config
+from nemotron_rl.checkpoint.selection import Layers, select_config
 from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.checkpoint.tally import Tally, tally
 from nemotron_rl.checkpoint.tensor_table import TensorSpec, tensor_table
@@ -49,7 +54,7 @@ def plan_synth(
     *,
     seed: int = 0,
     overrides: Mapping[str, int] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Layers = None,
     shard_size: int | None = None,
 ) -> SynthReport:
     """What `synthesize` with the same arguments would write: tensors, parameters and bytes per block type.
@@ -67,7 +72,7 @@ def synthesize(
     *,
     seed: int = 0,
     overrides: Mapping[str, int] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Layers = None,
     shard_size: int | None = None,
     progress: Progress | None = None,
 ) -> SynthReport:
@@ -80,7 +85,8 @@ def synthesize(
         out: A folder that does not exist or is empty.
         seed: Seed of every tensor.
         overrides: New values of config keys in `geometries.SCALABLE`.
-        layers: Only these layers of the preset's pattern, renumbered (their weights are drawn under the new numbers).
+        layers: Only these layers of the preset's pattern (`auto`: the cheapest cover), renumbered; their weights are
+            drawn under the new numbers.
         shard_size: Bytes of tensors per shard; by default 5 GB, for `tiny` 2 MB.
         progress: Told about the tensors' bytes.
 
@@ -95,8 +101,7 @@ def synthesize(
     depth = int(plan.config["num_hidden_layers"])
     with new_folder(out) as partial:
         with ShardWriter(partial, plan_shards(plan.specs, plan.report.shard_size)) as writer:
-            for spec in plan.specs:
-                writer.write(spec.name, _metered(initial_values(spec, seed, depth), meter))
+            _write_values(writer, plan.specs, seed, depth, meter)
         write_json(partial / CONFIG_FILE, plan.config)
         write_json(partial / "generation_config.json", preset_generation_config(preset))
         write_tokenizer(partial, plan.config["vocab_size"], plan.config["max_position_embeddings"])
@@ -107,10 +112,12 @@ def _plan(
     preset: str,
     seed: int,
     overrides: Mapping[str, int] | None,
-    layers: Sequence[int] | None,
+    layers: Layers,
     shard_size: int | None,
 ) -> _Plan:
-    config = select_config(preset_config(preset, overrides), layers, "keep", f"preset {preset}")
+    whole = preset_config(preset, overrides)
+    kept = cheapest_cover(read_pattern(whole).main) if isinstance(layers, str) else layers
+    config = select_config(whole, kept, "keep", f"preset {preset}")
     specs = tuple(tensor_table(config, f"preset {preset}"))
     size = shard_size or (TINY_SHARD_SIZE if preset == "tiny" else DEFAULT_SHARD_SIZE)
     pattern = read_pattern(config)
@@ -125,7 +132,16 @@ def _plan(
     return _Plan(config, specs, report)
 
 
-def _metered(chunks: Iterator[memoryview], meter: Meter) -> Iterator[memoryview]:
+def _write_values(writer: ShardWriter, specs: Sequence[TensorSpec], seed: int, depth: int, meter: Meter) -> None:
+    """Draw the tensors in as many threads as there are processors, and write them in order."""
+    tasks = chain.from_iterable(initial_tasks(spec, seed, depth) for spec in specs)
+    with closing(run_ahead(tasks, len(os.sched_getaffinity(0)))) as drawn:
+        for spec in specs:
+            parts = islice(drawn, len(initial_tasks(spec, seed, depth)))
+            writer.write(spec.name, _metered(chain.from_iterable(parts), meter))
+
+
+def _metered(chunks: Iterable[memoryview], meter: Meter) -> Iterator[memoryview]:
     for chunk in chunks:
         yield chunk
         meter.add(len(chunk))

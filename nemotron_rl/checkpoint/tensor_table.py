@@ -12,7 +12,10 @@ from typing import Any, Literal
 
 from nemotron_rl.checkpoint.dimensions import Dimensions, dimensions
 from nemotron_rl.checkpoint.dtypes import itemsize
+from nemotron_rl.errors import CheckpointError
 
+MOST_TENSORS = 500_000
+"""Ultra has 50,000; a broken config must not make us list a billion."""
 Init = Literal["ones", "small", "a_log", "dt_bias", "expert_bias", "embedding", "input", "output"]
 """How `synth` draws a tensor: see `nemotron_rl.checkpoint.initial`."""
 
@@ -117,9 +120,25 @@ def tensor_table(config: Mapping[str, Any], where: str = "config.json") -> Itera
     """Every tensor of the checkpoint that `config` describes: embedding, layers, norm, head, then the MTP head.
 
     Raises:
-        CheckpointError: The config lacks a size or contradicts itself; raised at once, not while iterating.
+        CheckpointError: The config lacks a size, contradicts itself or describes absurdly many tensors; raised at once,
+            not while iterating.
     """
-    return _walk(dimensions(config, where))
+    dims = dimensions(config, where)
+    count = _count(dims)
+    if count > MOST_TENSORS:
+        raise CheckpointError(f"{where}: describes {count:,} tensors; no more than {MOST_TENSORS:,} are read")
+    return _walk(dims)
+
+
+def _count(dims: Dimensions) -> int:
+    """How many tensors there are, at most a few too many for the ends of an MTP head, without listing them."""
+    layers = dims.pattern.main + dims.pattern.mtp * dims.pattern.mtp_depth
+    ends = len(_BEFORE + _AFTER) + dims.pattern.mtp_depth * len(_MTP_FIRST + _MTP_LAST)
+    return ends + sum(
+        layers.count(letter) * sum(_copies(row, dims) for row in _EVERY_LAYER + rows if row.when <= dims.options)
+        for letter, rows in _BLOCKS.items()
+        if letter in layers
+    )
 
 
 def _walk(dims: Dimensions) -> Iterator[TensorSpec]:
@@ -147,6 +166,10 @@ def _expand(prefix: str, rows: tuple[_Row, ...], dims: Dimensions) -> Iterator[T
     for row in rows:
         if row.when <= dims.options:
             shape = tuple(dims.sizes[symbol] for symbol in row.shape.split())
-            copies = range(dims.sizes["N"]) if "{e}" in row.name else range(1)
-            for expert in copies:
+            for expert in range(_copies(row, dims)):
                 yield TensorSpec(prefix + row.name.format(e=expert), row.dtype or dims.dtype, shape, row.init)
+
+
+def _copies(row: _Row, dims: Dimensions) -> int:
+    """How many tensors a row stands for: one, or one per expert."""
+    return dims.sizes["N"] if "{e}" in row.name else 1

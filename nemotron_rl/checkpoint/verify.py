@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from nemotron_rl.checkpoint.dtypes import itemsize
-from nemotron_rl.checkpoint.layout import CheckpointFolder, TensorEntry
+from nemotron_rl.checkpoint.layout import TensorEntry, read_checkpoint
 from nemotron_rl.checkpoint.progress import Meter, Progress
+from nemotron_rl.checkpoint.ranged.folder import FolderSource
+from nemotron_rl.checkpoint.ranged.source import ByteSource
+from nemotron_rl.checkpoint.streaming import stream_tensors
 from nemotron_rl.config.base import Frozen
+
+_Stream = Generator[tuple[TensorEntry, memoryview]]
+_Places = np.ndarray[Any, np.dtype[np.intp]]
 
 
 class Difference(Frozen):
@@ -49,33 +58,29 @@ class Comparison(Frozen):
         return not (self.missing or self.extra or self.differing)
 
 
-def verify_checkpoints(a: Path, b: Path, progress: Progress | None = None) -> Comparison:
-    """Compare every tensor of two checkpoint folders; how they are cut into shards does not matter.
+def verify_checkpoints(a: Path | ByteSource, b: Path | ByteSource, progress: Progress | None = None) -> Comparison:
+    """Compare every tensor of two checkpoints; where they are and how they are cut into shards does not matter.
 
     Raises:
         CheckpointError: One of them is missing or broken.
+        SourceUnavailable: One of them cannot be read.
     """
-    first, second = CheckpointFolder.open(a), CheckpointFolder.open(b)
-    shared = [name for name in first.tensors if name in second.tensors]
-    differing = []
-    meter = Meter(sum(first.tensors[name].nbytes for name in shared), progress)
-    compared = 0
-    for name in shared:
-        left, right = first.tensors[name], second.tensors[name]
-        difference = _of_kind(left, right)
-        if difference is None:
-            compared += left.nbytes
-            difference = _of_bytes(left, first.raw(name), second.raw(name), meter)
-        else:
-            meter.add(left.nbytes)
-        if difference is not None:
-            differing.append(difference)
+    sources = [FolderSource(place) if isinstance(place, Path) else place for place in (a, b)]
+    first, second = (read_checkpoint(source)[1] for source in sources)
+    shared = [(entry, second[name]) for name, entry in first.items() if name in second]
+    differing = {one.name: found for one, other in shared if (found := _of_kind(one, other)) is not None}
+    alike = [(one, other) for one, other in shared if one.name not in differing]
+    nbytes = sum(one.nbytes for one, _ in alike)
+    left = stream_tensors(sources[0], [one for one, _ in alike])
+    right = stream_tensors(sources[1], [other for _, other in alike])
+    with closing(left), closing(right):
+        differing |= {found.name: found for found in _of_bytes(_aligned(left, right), Meter(nbytes, progress))}
     return Comparison(
         tensors=len(shared),
-        nbytes=compared,
-        missing=tuple(name for name in first.tensors if name not in second.tensors),
-        extra=tuple(name for name in second.tensors if name not in first.tensors),
-        differing=tuple(differing),
+        nbytes=nbytes,
+        missing=tuple(name for name in first if name not in second),
+        extra=tuple(name for name in second if name not in first),
+        differing=tuple(differing[one.name] for one, _ in shared if one.name in differing),
     )
 
 
@@ -87,27 +92,45 @@ def _of_kind(left: TensorEntry, right: TensorEntry) -> Difference | None:
     return None
 
 
-def _of_bytes(entry: TensorEntry, left: Iterator[bytes], right: Iterator[bytes], meter: Meter) -> Difference | None:
-    """Compare chunk by chunk; both sides are cut at the same places, between elements."""
-    width = itemsize(entry.dtype)
-    bits = np.dtype(f"<u{width}")
-    first: tuple[int, bytes, bytes] | None = None
-    count = start = 0
-    for one, other in zip(left, right, strict=True):
-        if one != other:
-            unequal = np.flatnonzero(np.frombuffer(one, bits) != np.frombuffer(other, bits))
-            count += len(unequal)
-            if first is None:
+def _aligned(left: _Stream, right: _Stream) -> Iterator[tuple[TensorEntry, memoryview, memoryview]]:
+    """Two streams of tensors of the same sizes, cut at the same places."""
+    other = memoryview(b"")
+    for entry, one in left:
+        while one:
+            if not other:
+                _, other = next(right)
+            size = min(len(one), len(other))
+            yield entry, one[:size], other[:size]
+            one, other = one[size:], other[size:]
+
+
+def _of_bytes(pairs: Iterable[tuple[TensorEntry, memoryview, memoryview]], meter: Meter) -> Iterator[Difference]:
+    """The tensors whose elements differ."""
+    for entry, chunks in groupby(pairs, key=itemgetter(0)):
+        width = itemsize(entry.dtype)
+        first: tuple[int, memoryview, memoryview] | None = None
+        count = start = 0
+        for _, one, other in chunks:
+            unequal = _unequal(one, other, width)
+            if len(unequal) and first is None:
                 at = int(unequal[0]) * width
                 first = (start + int(unequal[0]), one[at : at + width], other[at : at + width])
-        start += len(one) // width
-        meter.add(len(one))
-    if first is None:
-        return None
-    place, a, b = first
-    return Difference(
-        name=entry.name, kind="bytes", a=_hex(a), b=_hex(b), first_index=_index(place, entry.shape), elements=count
-    )
+            count += len(unequal)
+            start += len(one) // width
+            meter.add(len(one))
+        if first is not None:
+            place, a, b = first
+            index = _index(place, entry.shape)
+            yield Difference(name=entry.name, kind="bytes", a=_hex(a), b=_hex(b), first_index=index, elements=count)
+
+
+def _unequal(one: memoryview, other: memoryview, width: int) -> _Places:
+    """Places of the elements, of `width` bytes each, whose bits differ."""
+    widest = np.dtype("<u8" if len(one) % 8 == 0 else "<u1")
+    if np.array_equal(np.frombuffer(one, widest), np.frombuffer(other, widest)):
+        return np.empty(0, np.intp)
+    bits = np.dtype(f"<u{width}")
+    return np.flatnonzero(np.frombuffer(one, bits) != np.frombuffer(other, bits))
 
 
 def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -115,6 +138,6 @@ def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(axis) for axis in index)
 
 
-def _hex(element: bytes) -> str:
+def _hex(element: memoryview) -> str:
     """The bits of a little-endian element, most significant first."""
-    return "0x" + element[::-1].hex()
+    return "0x" + bytes(element)[::-1].hex()

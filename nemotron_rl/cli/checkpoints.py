@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +14,11 @@ from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Json, Layers
 
 if TYPE_CHECKING:
+    from nemotron_rl.checkpoint.cover import Choice
+    from nemotron_rl.checkpoint.inspect import Inspection
+    from nemotron_rl.checkpoint.progress import Progress
     from nemotron_rl.checkpoint.ranged.plan import FetchPlan
+    from nemotron_rl.checkpoint.tally import Tally
     from nemotron_rl.report.console import RichReporter
 
 Src = Annotated[str, typer.Argument(metavar="SRC", help="A folder, hf://org/name@revision, s3://… or synth://PRESET.")]
@@ -48,31 +54,48 @@ def synth(
 
     named = {"hidden_size": hidden_size, "n_routed_experts": num_experts, "vocab_size": vocab_size}
     sizes = {key: value for key, value in named.items() if value is not None} | dict(map(_parse_scale, scale or ()))
-    kept = options.parse_layers(layers)
+    kept = options.parse_selection(layers)
     if dry_run:
         plan = plan_synth(preset, seed=seed, overrides=sizes, layers=kept, shard_size=shard_size)
     else:
-        with _reporter() as reporter, reporter.stage("synth"):
-            progress = options.bytes_progress(reporter, "synth")
+        with _staged("synth") as progress:
             plan = synthesize(
                 preset, out, seed=seed, overrides=sizes, layers=kept, shard_size=shard_size, progress=progress
             )
     _print_made(out, plan.pattern, plan.tally, plan.shards, dry_run)
+    _print_certainty(preset, sizes)
 
 
-def inspect(src: Src, cache_dir: CacheDir = None, json: Json = False) -> None:
-    """Show pattern, parameters and bytes per block, types, MTP head and problems. Ends with 2 if there are any."""
-    from nemotron_rl.checkpoint.inspect import inspect_checkpoint
+def inspect(
+    src: Src,
+    scan: Annotated[bool, typer.Option("--scan", help="Read every tensor and look for NaN and infinity.")] = False,
+    cache_dir: CacheDir = None,
+    json: Json = False,
+) -> None:
+    """Show pattern, parameters and bytes per block, types, MTP head and problems. Ends with 2 if there are any.
+
+    Of a remote checkpoint only index and headers are fetched, unless it is scanned. Of synth://PRESET nothing is made.
+    """
     from nemotron_rl.report.console import open_console
     from nemotron_rl.report.tables import inspection_view
 
-    inspection = inspect_checkpoint(_open(src, cache_dir))
+    inspection = _inspect(src, scan, options.cache_folder(cache_dir))
     if json:
         typer.echo(inspection.model_dump_json(indent=1))
     else:
         open_console(sys.stdout).print(inspection_view(inspection))
     if inspection.problems:
         raise typer.Exit(2)
+
+
+def _inspect(src: str, scan: bool, cache: Path) -> Inspection:
+    from nemotron_rl.checkpoint.inspect import inspect_checkpoint, inspect_preset
+    from nemotron_rl.checkpoint.source import open_ranges, source_name
+
+    if src.startswith("synth://") and not scan:  # Ultra has 1.1 TB, and nothing in it could be wrong
+        return inspect_preset(src.removeprefix("synth://").strip("/"))
+    with _staged("scan" if scan else None) as progress, open_ranges(src, cache, progress=progress) as source:
+        return inspect_checkpoint(source, name=source_name(src), scan=scan, progress=progress)
 
 
 def slice_(
@@ -92,14 +115,17 @@ def slice_(
     from nemotron_rl.checkpoint.slicing import write_slice
     from nemotron_rl.checkpoint.source import open_ranges, source_name
 
-    kept = options.parse_layers(layers)
+    kept = options.parse_selection(layers)
     check_new_folder(dst)  # before anything is fetched
-    with _reporter() as reporter, reporter.stage("slice"):
-        progress = options.bytes_progress(reporter, "slice")
-        with open_ranges(src, options.cache_folder(cache_dir), progress=progress) as source:
-            plan = plan_slice(source, kept, mtp, source_name=source_name(src))
-            if not dry_run:
-                write_slice(source, dst, plan, progress)
+    with (
+        _staged("slice") as progress,
+        open_ranges(src, options.cache_folder(cache_dir), progress=progress) as source,
+    ):
+        plan = plan_slice(source, kept, mtp, source_name=source_name(src))
+        if not dry_run:
+            write_slice(source, dst, plan, progress)
+    if plan.choice is not None:
+        _print_choice(plan.choice, plan.tally.total.nbytes - plan.choice.chosen.nbytes)
     _print_made(dst, plan.pattern, plan.tally, len(plan.shards), dry_run)
     if dry_run:
         _print_fetch(plan.fetch)
@@ -111,14 +137,19 @@ def verify(
     cache_dir: CacheDir = None,
     json: Json = False,
 ) -> None:
-    """Compare two checkpoints tensor by tensor, bit by bit. Ends with 1 when they differ."""
+    """Compare two checkpoints tensor by tensor, bit by bit, wherever they are. Ends with 1 when they differ."""
+    from nemotron_rl.checkpoint.source import open_ranges
     from nemotron_rl.checkpoint.verify import verify_checkpoints
     from nemotron_rl.report.console import open_console
     from nemotron_rl.report.tables import comparison_view
 
-    folders = _open(a, cache_dir), _open(b, cache_dir)
-    with _reporter() as reporter, reporter.stage("verify"):
-        comparison = verify_checkpoints(*folders, options.bytes_progress(reporter, "verify"))
+    cache = options.cache_folder(cache_dir)
+    with (
+        _staged("verify") as progress,
+        open_ranges(a, cache, progress=progress) as first,
+        open_ranges(b, cache, progress=progress) as second,
+    ):
+        comparison = verify_checkpoints(first, second, progress)
     if json:
         typer.echo(comparison.model_dump_json(indent=1))
     else:
@@ -127,14 +158,14 @@ def verify(
         raise typer.Exit(1)
 
 
-def _open(uri: str, cache_dir: Path | None) -> Path:
-    """The folder with the checkpoint, fetched with a progress bar if it is remote."""
-    from nemotron_rl.checkpoint.source import open_source
-
-    if "://" not in uri or uri.startswith("file://"):
-        return open_source(uri, options.cache_folder(cache_dir))
-    with _reporter() as reporter, reporter.stage("fetch"):
-        return open_source(uri, options.cache_folder(cache_dir), progress=options.bytes_progress(reporter, "fetch"))
+@contextmanager
+def _staged(name: str | None) -> Iterator[Progress | None]:
+    """A progress bar on stderr, in bytes; None draws nothing."""
+    if name is None:
+        yield None
+        return
+    with _reporter() as reporter, reporter.stage(name):
+        yield options.bytes_progress(reporter, name)
 
 
 def _reporter() -> RichReporter:
@@ -150,17 +181,33 @@ def _parse_scale(text: str) -> tuple[str, int]:
     return key.replace("-", "_"), int(value)
 
 
-def _print_made(folder: Path, pattern: str, tally: object, shards: int, dry_run: bool) -> None:
-    from nemotron_rl.checkpoint.tally import Tally
+def _print_made(folder: Path, pattern: str, tally: Tally, shards: int, dry_run: bool) -> None:
     from nemotron_rl.report import format as fmt
     from nemotron_rl.report.console import open_console
     from nemotron_rl.report.tables import tally_table
 
-    assert isinstance(tally, Tally)
     console = open_console(sys.stdout)
     console.print(tally_table(tally))
     where = f"{'would be' if dry_run else 'is'} in {folder}, {fmt.plural(shards, 'file')} of tensors"
-    console.print(f"\n{pattern} {where}", soft_wrap=True, markup=False)
+    mtp = tally.by_block.get("mtp")
+    head = f": {tally.base.params:,} and {mtp.params:,} in the MTP head" if mtp else ""
+    total = f"{tally.total.tensors:,} tensors, {tally.total.nbytes:,} bytes, {tally.total.params:,} parameters{head}"
+    console.print(f"\n{total}\n{pattern} {where}", soft_wrap=True, markup=False)
+
+
+def _print_certainty(preset: str, changed: dict[str, int]) -> None:
+    from nemotron_rl.checkpoint.geometries import certainty
+    from nemotron_rl.report.tables import certainty_line
+
+    but = f", but {', '.join(f'{key}={value}' for key, value in changed.items())}" if changed else ""
+    typer.echo(f"Geometry: {certainty_line(certainty(preset))}{but}")
+
+
+def _print_choice(choice: Choice, rest: int) -> None:
+    from nemotron_rl.report.console import open_console
+    from nemotron_rl.report.tables import choice_view
+
+    open_console(sys.stdout).print(choice_view(choice, rest))
 
 
 def _print_fetch(plan: FetchPlan) -> None:

@@ -13,8 +13,9 @@ def show_error(error: NemotronRLError) -> None:
     from rich.text import Text
 
     from nemotron_rl.report.console import open_console
+    from nemotron_rl.report.format import printable
 
     notes = [str(note) for note in getattr(error, "__notes__", ())]
-    text = Text("\n".join([str(error), *notes]), overflow="fold")
+    text = Text(printable("\n".join([str(error), *notes])), overflow="fold")
     panel = Panel(text, title=type(error).__name__, title_align="left", border_style="red", expand=False)
     open_console(sys.stderr).print(panel)

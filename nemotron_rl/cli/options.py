@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,6 +24,11 @@ def parse_layers(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} should be layer numbers such as 0,1,7,8", param_hint="--layers") from error
+
+
+def parse_selection(text: str | None) -> list[int] | Literal["auto"] | None:
+    """`0,1,7,8` as numbers, or `auto`. Raises typer.BadParameter."""
+    return "auto" if text == "auto" else parse_layers(text)
 
 
 def parse_size(text: str) -> int:
@@ -50,7 +55,9 @@ Store = Annotated[str | None, typer.Option(help="Artifact store: file:///path or
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and what would run, then stop.")]
 Layers = Annotated[
     str | None,
-    typer.Option(metavar="0,1,7,8", help="Layers to keep, in their new order."),
+    typer.Option(
+        metavar="0,1,7,8", help="Layers to keep, in their new order; auto: the cheapest with every block type."
+    ),
 ]
 CacheDir = Annotated[
     Path | None, typer.Option(help="Where fetched checkpoints are kept.", show_default="~/.cache/nemotron-rl")

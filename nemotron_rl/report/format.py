@@ -55,3 +55,8 @@ def count(value: float | None) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 file`, `1,040 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere as a terminal may show it: control characters, which could drive it, as their escapes."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)

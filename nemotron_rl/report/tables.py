@@ -6,8 +6,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nemotron_rl.checkpoint.cover import Candidate, Choice
+from nemotron_rl.checkpoint.geometries import Certainty
 from nemotron_rl.checkpoint.inspect import Inspection
-from nemotron_rl.checkpoint.tally import Tally
+from nemotron_rl.checkpoint.tally import Count, Tally
 from nemotron_rl.checkpoint.verify import Comparison
 from nemotron_rl.report import format as fmt
 from nemotron_rl.report.summary import light_table
@@ -18,31 +20,83 @@ _KINDS = {"M": "Mamba2", "E": "mixture of experts", "*": "attention", "-": "dens
 
 
 def inspection_view(inspection: Inspection) -> RenderableType:
-    """Pattern, counts per block type, types, and what is wrong."""
+    """Pattern, counts per block type, types, how certain the geometry is, and what is wrong."""
     dtypes = ", ".join(f"{count:,} {dtype}" for dtype, count in inspection.dtypes.items())
     mtp = f"{inspection.mtp_pattern} (depth {inspection.mtp_depth})" if inspection.mtp_pattern else "none"
-    facts = light_table(inspection.name, "", "")
+    facts = light_table("", "", "")
+    facts.title = _plain(inspection.name)
     facts.show_header = False
     facts.columns[1].overflow = "fold"
-    facts.add_row("architecture", inspection.architecture)
-    facts.add_row("pattern", f"{inspection.pattern}  ({len(inspection.pattern)} layers)")
-    facts.add_row("MTP head", mtp)
-    facts.add_row("tensors", f"{dtypes} in {fmt.plural(inspection.files, 'file')}")
+    rows = {
+        "architecture": inspection.architecture,
+        "pattern": f"{inspection.pattern}  ({len(inspection.pattern)} layers)",
+        "MTP head": mtp,
+        "tensors": f"{dtypes} in {fmt.plural(inspection.files, 'file')}",
+    }
+    if inspection.geometry is not None:
+        rows["sizes of"] = certainty_line(inspection.geometry)
+    if inspection.scan is not None:
+        rows["scanned"] = (
+            f"{fmt.plural(inspection.scan.tensors, 'tensor')} of float types, {fmt.size(inspection.scan.nbytes)}: "
+            f"{len(inspection.scan.not_finite) or 'none'} with NaN or infinity"
+        )
+    for what, value in rows.items():
+        facts.add_row(what, _plain(value))
     return Group(facts, Text(""), tally_table(inspection.tally), Text(""), _problems(inspection.problems))
 
 
+def certainty_line(known: Certainty) -> str:
+    """A preset, and which of its values are not known of the published model."""
+    if not known.uncertain:
+        return f"{known.preset} ({known.model}; {known.marks['*']})"
+    sure = len(known.marks) - len(known.uncertain)
+    return (
+        f"{known.preset} ({known.model}); {sure} values are known, {len(known.uncertain)} inferred or "
+        f"unknown: {', '.join(known.uncertain)}. inspect synth://{known.preset} --json says why"
+    )
+
+
 def tally_table(tally: Tally) -> Table:
-    """Layers, tensors, parameters and bytes per block type, and in all."""
-    table = light_table("", "block", "", ">layers", ">tensors", ">parameters", ">bytes")
+    """Layers, tensors, parameters and bytes per block type, and in all: exact, because they are compared."""
+    table = light_table("", "block", "", ">layers", ">tensors", ">parameters", ">bytes", ">")
     for block, count in tally.by_block.items():
         layers = str(tally.layers[block]) if block in tally.layers else ""
-        kind = Text(_KINDS.get(block, ""), "dim")
-        table.add_row(block, kind, layers, f"{count.tensors:,}", fmt.count(count.params), fmt.size(count.nbytes))
-    total = tally.total
-    layers = str(sum(tally.layers.values()))
-    row = ("total", "", layers, f"{total.tensors:,}", fmt.count(total.params), fmt.size(total.nbytes))
-    table.add_row(*row, style="bold")
+        table.add_row(block, Text(_KINDS.get(block, ""), "dim"), layers, *_exact(count))
+    for column in table.columns[2:]:
+        column.no_wrap = True  # in a narrow terminal the words give way, not the numbers
+    table.add_row("total", "", str(sum(tally.layers.values())), *_exact(tally.total), style="bold")
     return table
+
+
+def _exact(count: Count) -> tuple[str, str, str, str]:
+    return f"{count.tensors:,}", f"{count.params:,}", f"{count.nbytes:,}", fmt.size(count.nbytes)
+
+
+def choice_view(choice: Choice, rest: int) -> RenderableType:
+    """Which layers were chosen, why, and what else there is; `rest` is the bytes of a slice outside its layers."""
+    chosen = choice.chosen
+    why = Text(
+        f"Layers {_numbers(chosen)} ({chosen.pattern}) are the cheapest that have {', '.join(choice.needs)}: every "
+        "block type, and each mixer (M, *) with each feed-forward (E, -) that follows it in the source."
+    )
+    table = light_table("", "", "layers", "pattern", ">bytes of the slice", "")
+    reasons = {
+        choice.types_only: f"every block type, but without {', '.join(choice.types_only.lacks)}",
+        choice.in_a_row: "all of it without a gap",
+        chosen: "chosen",  # last: it may be one of the others
+    }
+    for option, reason in sorted(reasons.items(), key=lambda item: item[0].nbytes):
+        mark = "✓" if option == chosen else ""
+        table.add_row(mark, _numbers(option), option.pattern, f"{option.nbytes + rest:,}", reason)
+    return Group(why, Text(""), table, Text(""))
+
+
+def _numbers(option: Candidate) -> str:
+    """`0,1,7,8`, or `0–8` for a run of more than four."""
+    first, last = option.layers[0], option.layers[-1]
+    if len(option.layers) > 4 and last - first + 1 == len(option.layers):
+        return f"{first}–{last}"
+    return ",".join(map(str, option.layers))
 
 
 def comparison_view(comparison: Comparison, a: str, b: str) -> RenderableType:
@@ -58,13 +112,19 @@ def comparison_view(comparison: Comparison, a: str, b: str) -> RenderableType:
         *((name, "missing", "present", "absent", 0) for name in comparison.missing),
         *((name, "extra", "absent", "present", 0) for name in comparison.extra),
     ]
-    table = light_table(f"a = {a}\nb = {b}", "tensor", "differs in", "a", "b", ">elements")
+    table = light_table("", "tensor", "differs in", "a", "b", ">elements")
+    table.title = _plain(f"a = {a}\nb = {b}")
     table.columns[0].overflow = "fold"
     for name, kind, left, right, elements in rows[:SHOWN]:
-        table.add_row(name, kind, left, right, f"{elements:,}" if elements else "")
+        table.add_row(_plain(name), kind, _plain(left), _plain(right), f"{elements:,}" if elements else "")
     verdict = Text.assemble(("✗ different", "bold red"), f": {fmt.plural(len(rows), 'difference')}; {compared}")
     rest = Text(f"and {len(rows) - SHOWN:,} more; --json lists all" if len(rows) > SHOWN else "", "dim")
     return Group(table, rest, verdict)
+
+
+def _plain(text: str) -> Text:
+    """Text from a file: no markup, no control characters."""
+    return Text(fmt.printable(text))
 
 
 def _value(text: str, index: tuple[int, ...] | None) -> str:
@@ -74,5 +134,5 @@ def _value(text: str, index: tuple[int, ...] | None) -> str:
 def _problems(problems: tuple[str, ...]) -> RenderableType:
     if not problems:
         return Text("✓ no problems", "green")
-    lines = [Text(f"✗ {problem}", "red") for problem in problems[:SHOWN]]
+    lines = [Text(f"✗ {fmt.printable(problem)}", "red") for problem in problems[:SHOWN]]
     return Group(*lines, *([Text(f"and {len(problems) - SHOWN} more")] if len(problems) > SHOWN else []))

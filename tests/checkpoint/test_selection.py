@@ -1,35 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nemotron_rl.checkpoint.geometries import preset_config
-from nemotron_rl.checkpoint.selection import cheapest_cover, check_layers, new_name, select_config
+from nemotron_rl.checkpoint.selection import check_layers, new_name, select_config
 from nemotron_rl.errors import SliceError
-from tests.oracles.checkpoint_cover import fulfilled, requirements, smallest_number_of_layers
-
-
-@given(st.text("ME*-", max_size=9))
-def test_the_cover_is_complete_and_no_selection_is_smaller(pattern: str) -> None:
-    cover = cheapest_cover(pattern)
-    assert requirements(pattern) <= fulfilled(pattern, cover)
-    assert len(cover) == smallest_number_of_layers(pattern)
-    assert cover == tuple(sorted(set(cover)))
-
-
-@pytest.mark.parametrize(
-    ("preset", "cover"),
-    [
-        ("ultra-550b-a55b", (0, 1, 7, 8)),
-        ("super-120b-a12b", (0, 1, 7, 8)),
-        ("nano-30b-a3b", (0, 1, 5, 6)),
-        ("nano-4b", (0, 1, 12, 13)),
-        ("tiny", (0, 1, 3, 4, 5, 6)),
-    ],
-)
-def test_the_cover_of_the_published_models(preset: str, cover: tuple[int, ...]) -> None:
-    assert cheapest_cover(preset_config(preset)["hybrid_override_pattern"]) == cover
 
 
 def test_a_refusal_shows_the_flag_the_mistake_and_what_works() -> None:
