@@ -8,12 +8,8 @@ from typing import Any
 
 from megatron.core import dist_checkpointing, parallel_state
 
-FOLDER = "torch_dist"
-
-
-def is_converted(folder: Path) -> bool:
-    """Whether the folder holds converted weights."""
-    return (folder / FOLDER).is_dir()
+from nemotron_rl.checkpoint.converted import FOLDER
+from nemotron_rl.megatron.torch_dist_files import check_files, check_tensors
 
 
 def save(folder: Path, models: Sequence[Any]) -> None:
@@ -24,8 +20,17 @@ def save(folder: Path, models: Sequence[Any]) -> None:
 
 
 def load(folder: Path, models: Sequence[Any]) -> None:
-    """Load weights that `save` wrote, at this or another split over ranks; a collective call."""
-    loaded = dist_checkpointing.load(_sharded_state(models), str(folder / FOLDER))
+    """Load weights that `save` wrote, at this or another split over ranks; a collective call.
+
+    Values are read into the parameters themselves; a parameter of another type than the file's takes converted values.
+
+    Raises:
+        CheckpointError: A file is missing or damaged, or holds another model's weights; on every rank.
+    """
+    source = folder / FOLDER
+    sharded = _sharded_state(models)
+    check_tensors(sharded, check_files(source), source)
+    loaded = dist_checkpointing.load(sharded, str(source))
     for index, model in enumerate(models):
         model.load_state_dict(loaded[_key(index, models)], strict=True)
 
