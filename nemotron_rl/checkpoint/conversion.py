@@ -117,7 +117,7 @@ def is_there_already(dst: Path, to: Format, source_digest: str) -> bool:
     for name, file in record.files.items():
         if not (dst / name).is_file() or (dst / name).stat().st_size != file.size:
             raise InputError(
-                f"{dst} holds this conversion, but {name} is missing or has another size; delete the folder and try again"
+                f"{dst} holds this conversion, but {name} is missing or has another size; delete the folder, try again"
             )
     return True
 

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -34,9 +34,7 @@ def register(app: typer.Typer) -> None:
 def convert(
     src: Annotated[str, typer.Argument(metavar="SRC", help="A checkpoint, or with --to hf a converted folder.")],
     dst: Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet.")],
-    to: Annotated[
-        str, typer.Option(metavar="torch_dist|hf", help="Format of DST.", parser=lambda text: _format(text))
-    ] = "torch_dist",
+    to: Annotated[Literal["torch_dist", "hf"], typer.Option(help="Format of DST.")] = "torch_dist",
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor-parallel size of the job.")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline-parallel size.")] = None,
     ep: Annotated[int | None, typer.Option(min=1, help="Expert-parallel size.")] = None,
@@ -76,12 +74,6 @@ def convert(
     typer.echo(f"{dst} {'has' if made else 'was there already:'} {source_name(src)} as {to}")
 
 
-def _format(text: str) -> str:
-    if text not in JOBS:
-        raise typer.BadParameter(f"{text!r} should be torch_dist or hf", param_hint="--to")
-    return text
-
-
 def split_flags(tp: int | None, pp: int | None, ep: int | None, ranks: int | None) -> dict[str, object]:
     """The settings of the split as flags; with any size given, the world size is the smallest that fits."""
     flags: dict[str, object] = {"--tp": tp, "--pp": pp, "--ep": ep, "--ranks": ranks}
@@ -90,7 +82,7 @@ def split_flags(tp: int | None, pp: int | None, ep: int | None, ranks: int | Non
     return flags
 
 
-def _source_config(source: Path, to: str) -> Mapping[str, Any]:
+def _source_config(source: Path, to: Format) -> Mapping[str, Any]:
     """The config of a source that can be converted to this format.
 
     Raises:

@@ -17,6 +17,8 @@ def train(request: TrainRequest) -> None:
     from nemotron_rl.jobs.measure import MetricsLog, Phases, peak_memory_gib
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.export import export_checkpoint
+    from nemotron_rl.report.card import card_facts, measured_reward
+    from nemotron_rl.report.metrics import read_metrics
     from nemotron_rl.rl.objective import policy_objective
     from nemotron_rl.sync.push import push
 
@@ -45,7 +47,10 @@ def train(request: TrainRequest) -> None:
                 proof = push(trainer.weights, engine, version=step + 1)
             measured = sample_metrics(samples, batch) | update.metrics("train") | sync_metrics(proof)
             log.write(step, measured | phases.metrics() | {"memory/peak_rss_gib": peak_memory_gib()})
-        export_checkpoint(trainer.weights(), request.start, request.out)
+        card = None
+        if process.is_first_rank():  # which writes the checkpoint, and the metrics
+            card = card_facts(settings, request.start, measured_reward(read_metrics(request.metrics)))
+        export_checkpoint(trainer.weights(), request.start, request.out, card=card)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from nemotron_rl.checkpoint.any_order import AnyOrderWriter
-from nemotron_rl.checkpoint.card import CardFacts, write_card
 from nemotron_rl.checkpoint.companions import carry_over
 from nemotron_rl.checkpoint.conversion import RECORD_FILE
 from nemotron_rl.checkpoint.converted import TENSORS_FILE, source_tensors
@@ -23,8 +22,10 @@ from nemotron_rl.checkpoint.tensor_table import TensorSpec
 from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, plan_shards
 from nemotron_rl.errors import CheckpointError
 from nemotron_rl.megatron.source_types import TORCH_DTYPES, check_types
+from nemotron_rl.report.card import CardFacts, write_card
 
 _SHOWN = 5
+_PART = 1 << 24
 
 
 def export_checkpoint(
@@ -55,9 +56,21 @@ def export_checkpoint(
     with _output(start, out, specs, shard_size, card) as writer:
         for spec, tensor in _expected(weights, specs):
             if writer is not None:
-                exact = tensor.to(TORCH_DTYPES[spec.dtype]).cpu().contiguous()
-                writer.write(spec.name, exact.view(-1).view(torch.uint8).numpy().data)
+                narrow = narrowed(tensor.detach(), TORCH_DTYPES[spec.dtype]).cpu().contiguous()
+                writer.write(spec.name, narrow.view(-1).view(torch.uint8).numpy().data)
     dist.barrier()
+
+
+def narrowed(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in `dtype`, bit for bit what it was when it came from there; rounded to nearest otherwise.
+
+    torch turns every NaN into one when it converts fp32 to bf16. Where fp32 only holds bf16's bits, they are taken.
+    """
+    if (tensor.dtype, dtype) == (torch.float32, torch.bfloat16):
+        bits = tensor.contiguous().view(torch.int32)
+        if not any((part & 0xFFFF).any() for part in bits.view(-1).split(_PART)):
+            return (bits >> 16).to(torch.int16).view(torch.bfloat16)
+    return tensor.to(dtype)
 
 
 @contextmanager

@@ -98,10 +98,10 @@ def _check_cover(names: Mapping[str, tuple[str, ...]], sources: Mapping[str, Ten
         raise CheckpointError(f"{where} cannot be converted without loss: " + "; ".join(said))
 
 
-def _exact_types(
-    names: Mapping[str, tuple[str, ...]], sources: Mapping[str, TensorSpec]
-) -> dict[str, torch.dtype]:
+def _exact_types(names: Mapping[str, tuple[str, ...]], sources: Mapping[str, TensorSpec]) -> dict[str, torch.dtype]:
     codes: dict[str, set[str]] = defaultdict(set)
     for parameter, tensors in names.items():
         codes[_group(parameter)].update(sources[tensor].dtype for tensor in tensors)
-    return {group: TORCH_DTYPES[next(iter(found))] if len(found) == 1 else torch.float32 for group, found in codes.items()}
+    return {
+        group: TORCH_DTYPES[next(iter(found))] if len(found) == 1 else torch.float32 for group, found in codes.items()
+    }

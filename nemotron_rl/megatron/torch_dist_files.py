@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import torch
-from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from nemotron_rl.checkpoint.layout import read_json_object
@@ -21,7 +18,6 @@ from nemotron_rl.errors import CheckpointError
 
 METADATA_FILE = ".metadata"
 FORMAT_FILE = "metadata.json"
-_NOT_WEIGHTS = ("optimizer.", "chained_")
 _ADVICE = "Convert the checkpoint again."
 
 
@@ -41,8 +37,8 @@ def check_files(folder: Path) -> Metadata:
     return metadata
 
 
-def check_tensors(sharded: Mapping[str, Any], metadata: Metadata, folder: Path) -> None:
-    """The checkpoint's tensors are the model's, with equal global shapes.
+def check_tensors(metadata: Metadata, needed: Mapping[str, tuple[int, ...]], folder: Path) -> None:
+    """The checkpoint's tensors are those that the model of all ranks needs, by name and global shape.
 
     Raises:
         CheckpointError: They are not; names the first tensors that differ.
@@ -52,14 +48,16 @@ def check_tensors(sharded: Mapping[str, Any], metadata: Metadata, folder: Path) 
         for key, entry in metadata.state_dict_metadata.items()
         if isinstance(entry, TensorStorageMetadata)
     }
-    needed = {tensor.key: tuple(tensor.global_shape) for tensor in _sharded_tensors(sharded)}
     shapes = [
         f"{key} has the shape {list(stored[key])}, the model needs {list(needed[key])}"
         for key in sorted(needed.keys() & stored.keys())
         if needed[key] != stored[key]
     ]
-    groups = {"missing": sorted(needed.keys() - stored.keys()), "of another shape": shapes}
-    groups["of no use to it"] = sorted(key for key in stored.keys() - needed.keys() if not key.startswith(_NOT_WEIGHTS))
+    groups = {
+        "missing": sorted(needed.keys() - stored.keys()),
+        "of another shape": shapes,
+        "of no use to it": sorted(stored.keys() - needed.keys()),
+    }
     if any(groups.values()):
         found = "; ".join(f"{len(keys)} tensors are {what}, first {keys[0]}" for what, keys in groups.items() if keys)
         raise CheckpointError(
@@ -104,20 +102,5 @@ def _check_size(file: Path, size: int) -> None:
         raise CheckpointError(f"{file} is truncated: it has {found:,} of {size:,} bytes. {_ADVICE}")
     if found > size:
         raise CheckpointError(
-            f"{file} has {found:,} bytes, but {METADATA_FILE} knows only {size:,}: they are of two checkpoints. {_ADVICE}"
+            f"{file} has {found:,} bytes, but {METADATA_FILE} says {size:,}: they are of two checkpoints. {_ADVICE}"
         )
-
-
-def _sharded_tensors(state: object) -> Iterator[ShardedTensor]:
-    """All sharded tensors of a nested state; those that a factory makes of one parameter too."""
-    if isinstance(state, ShardedTensor):
-        yield state
-    elif isinstance(state, ShardedTensorFactory):
-        with torch.no_grad():
-            yield from _sharded_tensors(state.build())
-    elif isinstance(state, Mapping):
-        for value in state.values():
-            yield from _sharded_tensors(value)
-    elif isinstance(state, (list, tuple)):
-        for value in state:
-            yield from _sharded_tensors(value)
