@@ -1,7 +1,8 @@
 """Run under torchrun by the tests beside it: converts and exports at one split over ranks after another.
 
 python -m torch.distributed.run --nproc-per-node N tests/megatron/convert_program.py STEPS.json, whose rows are
-[action, split, source, destination]; action is `convert` or `export`, split such as `tp2`.
+[action, split, source, destination]. Actions: `convert`, `export`, and `refuse`, which is an export that must fail and
+whose error becomes the destination; the split is a key of SPLITS.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main() -> None:
     for action, split, source, destination in json.loads(Path(sys.argv[1]).read_text()):
         start = time.perf_counter()
         with split_over_ranks(split) as parallel:
-            {"convert": convert, "export": export}[action](Path(source), Path(destination), parallel)
+            ACTIONS[action](Path(source), Path(destination), parallel)
         if dist.get_rank() == 0:
             print(f"{action} {split} {time.perf_counter() - start:.1f} s", flush=True)
     dist.destroy_process_group()
@@ -76,6 +77,22 @@ def export(source: Path, destination: Path, parallel: ParallelSettings) -> None:
     model = exact_model(source, ModelSettings(), parallel)
     export_checkpoint(exported_weights(model), source, destination, shard_size=500_000)
 
+
+def refuse(source: Path, destination: Path, parallel: ParallelSettings) -> None:
+    import torch.distributed as dist
+
+    from nemotron_rl.errors import CheckpointError
+
+    try:
+        export(source, destination, parallel)
+    except CheckpointError as error:  # on every rank, or the others would wait in a collective for ever
+        if dist.get_rank() == 0:
+            destination.write_text(str(error))
+    else:
+        raise AssertionError(f"{source} was exported")
+
+
+ACTIONS = {"convert": convert, "export": export, "refuse": refuse}
 
 if __name__ == "__main__":
     main()
