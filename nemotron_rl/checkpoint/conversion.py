@@ -21,7 +21,8 @@ from nemotron_rl.config.base import Frozen
 from nemotron_rl.errors import CheckpointError, InputError
 
 Format = Literal["torch_dist", "hf"]
-RECORD_FILE = "nemotron_rl_convert.json"
+RECORD_FILE = ".nemotron_rl_convert.json"
+"""Hidden, so that whoever copies a checkpoint, as a slice or an export, leaves it behind: it is about one folder."""
 _WORKERS, _CHUNK = 4, 4 << 20
 
 
@@ -124,7 +125,7 @@ def is_there_already(dst: Path, to: Format, source_digest: str) -> bool:
 
 def _content(folder: Path) -> list[Path]:
     """The files that a conversion reads."""
-    top = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != RECORD_FILE]
+    top = [path for path in sorted(folder.iterdir()) if path.is_file()]
     if is_converted(folder):
         kept = [path for path in top if path.name == CONFIG_FILE or is_companion(path.name)]
         return kept + sorted(path for path in (folder / FOLDER).rglob("*") if path.is_file())

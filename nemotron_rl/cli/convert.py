@@ -89,11 +89,14 @@ def _source_config(source: Path, to: Format) -> Mapping[str, Any]:
         CheckpointError: It is broken, or is in that format already.
     """
     from nemotron_rl.checkpoint.converted import is_converted, open_converted
-    from nemotron_rl.checkpoint.layout import CheckpointFolder
+    from nemotron_rl.checkpoint.dimensions import dimensions
+    from nemotron_rl.checkpoint.layout import CONFIG_FILE, CheckpointFolder
 
     if to == "torch_dist" and is_converted(source):
         raise CheckpointError(f"{source} is a torch_dist folder already; --to hf converts it back")
-    return open_converted(source) if to == "hf" else CheckpointFolder.open(source).config
+    config = open_converted(source) if to == "hf" else CheckpointFolder.open(source).config
+    dimensions(config, str(source / CONFIG_FILE))
+    return config
 
 
 def _convert(

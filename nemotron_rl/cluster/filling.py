@@ -49,8 +49,8 @@ def filling(dst: Path, made_from: str, key: str, work_dir: Path, cluster: Cluste
     Args:
         dst: A folder that does not exist or is empty.
         made_from: Names what is made; another launcher's job is followed only if its is equal.
-        key: Of a new job.
-        work_dir: Of a new job.
+        key: Beginning of a new job's key.
+        work_dir: Holds the folder of a new job.
         cluster: Where a new job runs.
 
     Raises:
@@ -82,10 +82,15 @@ def filling(dst: Path, made_from: str, key: str, work_dir: Path, cluster: Cluste
 
 
 def _new(place: Path, made_from: str, key: str, work_dir: Path, cluster: ClusterSettings) -> Filling:
-    """An empty folder under a name of its own, so that a job that was lost sight of cannot write into it."""
+    """An empty folder and a job of a name of its own.
+
+    A job that was lost sight of cannot write into the folder, and a cluster cannot take an earlier job of the same run
+    for this one.
+    """
     for left in place.glob("out-*"):
         shutil.rmtree(left)
-    job = Filling(key, work_dir, place / f"out-{secrets.token_hex(8)}")
+    token = secrets.token_hex(8)
+    job = Filling(f"{key}-{token}", work_dir / token, place / f"out-{token}")
     job.out.mkdir()
     note = {name: str(value) for name, value in asdict(job).items()}
     write_json(place / "job.json", note | {"made_from": made_from, "cluster": cluster.model_dump_json()})

@@ -12,7 +12,6 @@ def convert(request: ConvertRequest) -> None:
     settings = request.settings
     backend.activate(settings.model.backend)
     from nemotron_rl.checkpoint.companions import carry_over
-    from nemotron_rl.checkpoint.conversion import RECORD_FILE
     from nemotron_rl.checkpoint.converted import write_source_tensors
     from nemotron_rl.megatron import torch_dist
     from nemotron_rl.megatron.model import exact_model
@@ -21,7 +20,7 @@ def convert(request: ConvertRequest) -> None:
     with model_parallel(settings.model, settings.parallel, settings.seed):
         model = exact_model(request.hf, settings.model, settings.parallel)
         if is_first_rank():
-            carry_over(request.hf, request.out, leave=frozenset({RECORD_FILE}))
+            carry_over(request.hf, request.out)
             write_source_tensors(request.hf, request.out)
         torch_dist.save(request.out, model.unwrapped())
 

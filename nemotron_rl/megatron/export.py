@@ -15,7 +15,6 @@ from torch import Tensor
 
 from nemotron_rl.checkpoint.any_order import AnyOrderWriter
 from nemotron_rl.checkpoint.companions import carry_over
-from nemotron_rl.checkpoint.conversion import RECORD_FILE
 from nemotron_rl.checkpoint.converted import TENSORS_FILE, source_tensors
 from nemotron_rl.checkpoint.new_folder import new_folder
 from nemotron_rl.checkpoint.tensor_table import TensorSpec
@@ -85,7 +84,7 @@ def _output(
         folder = stack.enter_context(new_folder(out))
         with AnyOrderWriter(folder, plan_shards(specs, shard_size)) as writer:
             yield writer
-        carry_over(start, folder, leave=frozenset({TENSORS_FILE, RECORD_FILE}))
+        carry_over(start, folder, leave=frozenset({TENSORS_FILE}))
         if card is not None:
             write_card(folder, card)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,13 +39,13 @@ sys.exit(int(code))
 
 
 def fill(dst: Path, seconds: str = "0", made_from: str = "a", code: int = 0) -> str:
-    """Run a job that fills `dst`; the id of its attempt."""
-    work_dir = dst.parent / f"job-of-{os.getpid()}"
+    """Run a job that fills `dst`; the process that submitted it."""
+    work_dir = dst.parent / f"{os.getpid()}"
     with filling(dst, made_from, "fill", work_dir, LOCAL) as job:
         job.work_dir.mkdir(parents=True, exist_ok=True)
         spec = JobSpec(job.key, (sys.executable, "-c", JOB, str(job.out), seconds, str(code)), job.work_dir)
         run_job(open_cluster(LOCAL), spec, poll_seconds=0.05)
-        return str(job.work_dir)
+        return job.work_dir.parent.name
 
 
 def launch(dst: Path, seconds: float, made_from: str = "a") -> subprocess.Popen[str]:
@@ -65,6 +66,13 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def state_of_job(submitted_by: Path) -> JobState:
+    (work_dir,) = submitted_by.iterdir()
+    handle = open_cluster(LOCAL).attach(f"fill-{work_dir.name}", work_dir)
+    assert handle is not None
+    return open_cluster(LOCAL).poll(handle).state
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -92,6 +100,14 @@ def test_a_job_that_fails_leaves_nothing_and_the_next_one_succeeds(tmp_path: Pat
     assert (tmp_path / "dst" / "second").exists()
 
 
+def test_one_run_fills_as_many_folders_as_it_likes_and_one_of_them_twice(tmp_path: Path) -> None:
+    fill(tmp_path / "one")
+    fill(tmp_path / "other")
+    shutil.rmtree(tmp_path / "one")
+    fill(tmp_path / "one")
+    assert (tmp_path / "one" / "second").exists() and (tmp_path / "other" / "second").exists()
+
+
 def test_only_one_launcher_fills_a_folder(tmp_path: Path) -> None:
     first = launch(tmp_path / "dst", 3)
     with pytest.raises(InputError, match="another process is writing"):
@@ -104,27 +120,24 @@ def test_the_job_of_a_killed_launcher_is_followed_by_the_next(tmp_path: Path) ->
     first = launch(tmp_path / "dst", 3)
     kill(first)
     assert not (tmp_path / "dst").exists()
-    assert fill(tmp_path / "dst") == str(tmp_path / f"job-of-{first.pid}")
+    assert fill(tmp_path / "dst") == f"{first.pid}"
     assert (tmp_path / "dst" / "second").exists() and hidden(tmp_path) == []
 
 
 def test_a_job_that_ended_after_its_launcher_was_killed_is_used(tmp_path: Path) -> None:
     first = launch(tmp_path / "dst", 1)
     kill(first)
-    handle = open_cluster(LOCAL).attach("fill", tmp_path / f"job-of-{first.pid}")
-    assert handle is not None
-    wait_for(lambda: open_cluster(LOCAL).poll(handle).state is JobState.COMPLETED)
+    wait_for(lambda: state_of_job(tmp_path / f"{first.pid}") is JobState.COMPLETED)
     start = time.monotonic()
-    assert fill(tmp_path / "dst", seconds="100") == str(handle.work_dir)
+    assert fill(tmp_path / "dst", seconds="100") == f"{first.pid}"
     assert time.monotonic() - start < 50
 
 
 def test_a_killed_launchers_job_that_makes_something_else_is_ended(tmp_path: Path) -> None:
     first = launch(tmp_path / "dst", 100)
     kill(first)
-    assert fill(tmp_path / "dst", made_from="b") == str(tmp_path / f"job-of-{os.getpid()}")
-    handle = open_cluster(LOCAL).attach("fill", tmp_path / f"job-of-{first.pid}")
-    assert handle is not None and open_cluster(LOCAL).poll(handle).state is JobState.CANCELLED
+    assert fill(tmp_path / "dst", made_from="b") == f"{os.getpid()}"
+    assert state_of_job(tmp_path / f"{first.pid}") is JobState.CANCELLED
     assert hidden(tmp_path) == []
 
 

@@ -109,7 +109,7 @@ def test_two_conversions_at_once_make_one_result(place: Path) -> None:
 
 def test_a_conversion_whose_launcher_was_killed_is_finished_by_the_next(place: Path) -> None:
     assert told(place / "third.txt").startswith("0 ")
-    assert (place / "mixed-one" / "nemotron_rl_convert.json").exists()
+    assert (place / "mixed-one" / ".nemotron_rl_convert.json").exists()
     assert not list(place.glob(".mixed-one*"))
 
 
@@ -183,7 +183,7 @@ def test_config_tokenizer_and_all_else_come_back(back: Path, name: str) -> None:
     new = {file.name for file in found.iterdir()} - {file.name for file in source.iterdir()}
     assert {n for n in new if not n.startswith("model-")} <= {
         "model.safetensors.index.json",
-        "nemotron_rl_convert.json",
+        ".nemotron_rl_convert.json",
     }
 
 

@@ -26,6 +26,19 @@ FULL_PRECISION = (
     "mtp.layers.0.eh_proj.weight",
 )
 """Ends of the names of fp32 tensors in `mixed`: alone in a parameter, or beside bf16 ones, as k and the expert."""
+CARRIED = {
+    "LICENSE": "the terms",
+    "README.md": "---\nlicense: other\n---\n",
+    "configuration_nemotron_h.py": "raise RuntimeError('nobody asked for remote code')\n",
+    "modeling_nemotron_h.py": "raise RuntimeError('nobody asked for remote code')\n",
+}
+"""Files that published checkpoints have and synthetic ones have not."""
+AUTO_MAP = {
+    "auto_map": {
+        "AutoConfig": "configuration_nemotron_h.NemotronHConfig",
+        "AutoModelForCausalLM": "modeling_nemotron_h.NemotronHForCausalLM",
+    }
+}
 
 
 def mixed(source: Path, folder: Path) -> Path:
@@ -56,8 +69,10 @@ def _write(
         shapes |= {".".join([*head, str(layer + 2 * depth), rest]): shape for depth in range(1, mtp_depth)}
     rng = np.random.default_rng(7)
     write_shard(folder / "model.safetensors", {name: _random(rng, name, shapes[name], dtype(name)) for name in shapes})
+    for name, text in CARRIED.items():
+        (folder / name).write_text(text)
     said = json.loads((source / "config.json").read_text()) | {"num_nextn_predict_layers": mtp_depth} | (config or {})
-    (folder / "config.json").write_text(json.dumps(said))
+    (folder / "config.json").write_text(json.dumps(said | AUTO_MAP))
     return folder
 
 

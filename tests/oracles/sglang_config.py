@@ -1,7 +1,7 @@
 """Run by tests in a process of its own: reads checkpoints' configs with SGLang's own class and prints what it saw.
 
-python tests/oracles/sglang_config.py SGLANG CHECKPOINT... prints a JSON line for each. `import sglang` needs a GPU stack, the
-module with the config class does not. So its packages are entered without running their __init__ files.
+python tests/oracles/sglang_config.py SGLANG CHECKPOINT... prints a JSON line for each. `import sglang` needs a GPU
+stack, the module with the config class does not: its packages are entered without running their __init__ files.
 """
 
 from __future__ import annotations
