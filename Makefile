@@ -50,8 +50,10 @@ $(UV):
 	$(INSTALL)
 	@touch $@
 
-# The development environment has all that the training one has.
-.venv/.dev: requirements/dev.txt pyproject.toml | .venv/bin/python
+# The development environment has all that the training one has. SGLang lies apart, for tests that read its config class:
+# without what it needs it cannot be imported, and nobody shall take it for installed.
+.venv/.dev: requirements/dev.txt requirements/sglang.txt pyproject.toml | .venv/bin/python
 	$(SYNC) requirements/dev.txt
+	$(UV) pip install --quiet --no-deps --require-hashes --target .tools/sglang --requirement requirements/sglang.txt
 	$(INSTALL)
 	@touch .venv/.train $@

@@ -10,6 +10,10 @@ compile() { # OUT, then what to include
     --custom-compile-command "requirements/compile.sh" --quiet --output-file "requirements/$out.txt"
 }
 compile gpu --extra gpu --group build "$@"
+{ # SGLang alone, for tests that read its config class
+  echo "# SGLang without what it needs, for tests that load its config class: requirements/compile.sh"
+  awk '/^sglang==/ { on = 1 } on && !/^ *#/ { print } on && !/\\$/ { exit }' requirements/gpu.txt
+} >requirements/sglang.txt
 compile dev --extra train --group build --group dev --constraint requirements/gpu.txt "$@"
 compile train --extra train --group build --constraint requirements/dev.txt "$@"
 compile head --group build --constraint requirements/dev.txt "$@"

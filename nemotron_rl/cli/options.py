@@ -86,6 +86,10 @@ _FLAGS = {
     "--run-id": "run_id",
     "--cluster": "cluster.kind",
     "--store": "store.uri",
+    "--tp": "parallel.tp",
+    "--pp": "parallel.pp",
+    "--ep": "parallel.ep",
+    "--ranks": "parallel.world_size",
 }
 
 

@@ -1,11 +1,11 @@
-"""The stages that need the training stack, alone: convert and evaluate. They run as jobs, without flow and store."""
+"""A stage that needs the training stack, alone: evaluate. It runs as a job, without flow and store."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,41 +21,8 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(convert)
+    """Add the command."""
     app.command()(evaluate)
-
-
-def convert(
-    src: Annotated[str, typer.Argument(metavar="SRC", help="A checkpoint in the Hugging Face layout.")],
-    dst: Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet.")],
-    to: Annotated[Literal["torch_dist"], typer.Option(help="Format of DST.")] = "torch_dist",
-    preset: Preset = None,
-    config: ConfigFile = None,
-    sets: Set = None,
-    output_dir: OutputDir = None,
-    run_id: RunId = None,
-    cluster: Cluster = None,
-    cache_dir: CacheDir = None,
-) -> None:
-    """Convert a checkpoint to Megatron's torch_dist format, at the split over ranks that the settings say."""
-    from nemotron_rl.checkpoint.layout import CheckpointFolder
-    from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
-    from nemotron_rl.checkpoint.source import open_source
-    from nemotron_rl.jobs.requests import METRICS_FILE, ConvertRequest
-    from nemotron_rl.preflight import check_split, check_writable
-    from nemotron_rl.report.console import RichReporter
-
-    check_new_folder(dst)
-    flags: dict[str, object] = {"--output-dir": output_dir, "--run-id": run_id, "--cluster": cluster}
-    settings = options.load_options(preset, config, sets, flags).settings
-    check_writable(settings.output_dir)
-    source = open_source(src, options.cache_folder(cache_dir)).absolute()
-    check_split(settings, CheckpointFolder.open(source).config)
-    with RichReporter() as reporter, reporter.stage("convert"), new_folder(dst) as out:
-        job = _job_folder((settings.run_dir / "convert").absolute())
-        request = ConvertRequest(settings=settings, out=out, metrics=job / METRICS_FILE, hf=source)
-        _run_job(settings, "convert", request, job, reporter, ranks=settings.parallel.world_size)
 
 
 def evaluate(

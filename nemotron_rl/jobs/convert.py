@@ -1,4 +1,4 @@
-"""The conversion job: a Hugging Face checkpoint to torch_dist, under torchrun."""
+"""The conversion job, under torchrun: a Hugging Face checkpoint to torch_dist."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from nemotron_rl.megatron import backend
 
 
 def convert(request: ConvertRequest) -> None:
-    """Load the checkpoint at the run's split over ranks and save it as torch_dist."""
+    """Load the checkpoint at the run's split over ranks and save it as torch_dist, every value exact."""
     settings = request.settings
     backend.activate(settings.model.backend)
     from nemotron_rl.checkpoint.companions import carry_over
+    from nemotron_rl.checkpoint.converted import write_source_tensors
     from nemotron_rl.megatron import torch_dist
-    from nemotron_rl.megatron.export import write_source_tensors
-    from nemotron_rl.megatron.model import build_model
+    from nemotron_rl.megatron.model import exact_model
     from nemotron_rl.megatron.process import is_first_rank, model_parallel
 
     with model_parallel(settings.model, settings.parallel, settings.seed):
-        model = build_model(request.hf, settings.model, settings.parallel, trainable=False)
+        model = exact_model(request.hf, settings.model, settings.parallel)
         if is_first_rank():
             carry_over(request.hf, request.out)
             write_source_tensors(request.hf, request.out)

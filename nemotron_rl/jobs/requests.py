@@ -1,7 +1,8 @@
 """What a job is told. The head node writes one of these as JSON; the job reads it. No torch here.
 
-`python -m nemotron_rl.jobs.NAME REQUEST.json` runs a job: under torchrun for convert, warmup and train, plainly for
-evaluate. Every job writes its results into the folder `out`, and its metrics, one JSON object per line, to `metrics`.
+`python -m nemotron_rl.jobs.NAME REQUEST.json` runs a job: under torchrun for convert, export, warmup and train,
+plainly for evaluate. Every job writes its results into the folder `out`, and its metrics, one JSON object per line, to
+`metrics`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
+from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE
 from nemotron_rl.config.base import Frozen
 from nemotron_rl.config.settings import Settings
 
@@ -41,6 +43,15 @@ class ConvertRequest(Request):
 
     hf: Path
     """Hugging Face checkpoint folder."""
+
+
+class ExportRequest(Request):
+    """torch_dist back to the Hugging Face layout."""
+
+    converted: Path
+    """Converted folder."""
+    shard_size: int = DEFAULT_SHARD_SIZE
+    """Bytes of tensors per shard."""
 
 
 class WarmupRequest(Request):

@@ -17,6 +17,8 @@ def train(request: TrainRequest) -> None:
     from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.export import export_checkpoint
+    from nemotron_rl.report.card import card_facts, measured_reward
+    from nemotron_rl.report.metrics import read_metrics
     from nemotron_rl.rl.objective import policy_objective
 
     with (
@@ -49,7 +51,10 @@ def train(request: TrainRequest) -> None:
                 proof = sync.push(version=step + 1)
             measured = sample_metrics(samples, batch) | update.metrics("train") | sync_metrics(proof)
             log.write(step, measured | agreed | phases.metrics() | memory_metrics())
-        export_checkpoint(trainer.weights(), request.start, request.out)
+        card = None
+        if process.is_first_rank():  # which writes the checkpoint, and the metrics
+            card = card_facts(settings, request.start, measured_reward(read_metrics(request.metrics)))
+        export_checkpoint(trainer.weights(), request.start, request.out, card=card)
 
 
 if __name__ == "__main__":

@@ -5,69 +5,111 @@ Every tensor of the source must be there, in the source's type; config, tokenize
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from nemotron_rl.checkpoint.any_order import AnyOrderWriter
 from nemotron_rl.checkpoint.companions import carry_over
-from nemotron_rl.checkpoint.layout import CheckpointFolder
+from nemotron_rl.checkpoint.converted import TENSORS_FILE, source_tensors
+from nemotron_rl.checkpoint.new_folder import new_folder
 from nemotron_rl.checkpoint.tensor_table import TensorSpec
-from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, ShardWriter, plan_shards
+from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, plan_shards
 from nemotron_rl.errors import CheckpointError
-from nemotron_rl.megatron.torch_dist import is_converted
+from nemotron_rl.megatron.source_types import TORCH_DTYPES, check_types
+from nemotron_rl.report.card import CardFacts, write_card
 
-TENSORS_FILE = "tensors.json"
-"""In a converted folder: names, types and shapes of the source's tensors."""
-_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-
-
-def source_tensors(start: Path) -> list[TensorSpec]:
-    """Tensors of the checkpoint that `start` is, or was converted from."""
-    if is_converted(start):
-        rows = json.loads((start / TENSORS_FILE).read_text())
-        return [TensorSpec(row["name"], row["dtype"], tuple(row["shape"])) for row in rows]
-    return [TensorSpec(t.name, t.dtype, t.shape) for t in CheckpointFolder.open(start).tensors.values()]
+_SHOWN = 5
+_PART = 1 << 24
 
 
-def write_source_tensors(hf: Path, converted: Path) -> None:
-    """Record the tensors of `hf` in the converted folder."""
-    (converted / TENSORS_FILE).write_text(json.dumps([asdict(tensor) for tensor in source_tensors(hf)], indent=1))
+def export_checkpoint(
+    weights: Iterable[tuple[str, Tensor]],
+    start: Path,
+    out: Path,
+    *,
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    card: CardFacts | None = None,
+) -> None:
+    """Write `weights` as the checkpoint `out`, which appears complete or not at all; a collective call.
 
+    The first rank writes, each tensor as it arrives: it never holds more than one of them beside its own part.
 
-def export_checkpoint(weights: Iterable[tuple[str, Tensor]], start: Path, out: Path) -> None:
-    """Write `weights` into the empty folder `out`; a collective call, of which the first rank writes.
-
-    The first rank gathers all weights in its memory, in the types of the source.
+    Args:
+        weights: Name and full tensor of every weight, in any order; the same on every rank.
+        start: The checkpoint or converted folder that the model came from.
+        out: A folder that does not exist or is empty.
+        shard_size: Bytes of tensors per shard.
+        card: What the model card says of the run; None keeps the source's own card.
 
     Raises:
-        CheckpointError: when a tensor of the source is missing, one too many is there, or a shape is another.
+        CheckpointError: A tensor of the source is missing, one too many is there, or a shape is another; on every rank.
+        InputError: `out` is taken or cannot be written.
     """
     specs = source_tensors(start)
-    types = {spec.name: _DTYPES[spec.dtype] for spec in specs}
-    writes = dist.get_rank() == 0
-    gathered: dict[str, Tensor] = {}
-    for name, tensor in weights:
-        if writes:
-            gathered[name] = tensor.to("cpu", types.get(name, tensor.dtype), copy=True)
-    if writes:
-        _check(gathered, specs)
-        with ShardWriter(out, plan_shards(specs, DEFAULT_SHARD_SIZE)) as writer:
-            for spec in specs:
-                writer.write(spec.name, [gathered[spec.name].contiguous().view(-1).view(torch.uint8).numpy().data])
-        carry_over(start, out, leave=frozenset({TENSORS_FILE}))
+    check_types(specs, start)
+    with _output(start, out, specs, shard_size, card) as writer:
+        for spec, tensor in _expected(weights, specs):
+            if writer is not None:
+                narrow = narrowed(tensor.detach(), TORCH_DTYPES[spec.dtype]).cpu().contiguous()
+                writer.write(spec.name, narrow.view(-1).view(torch.uint8).numpy().data)
     dist.barrier()
 
 
-def _check(gathered: dict[str, Tensor], specs: Iterable[TensorSpec]) -> None:
-    shapes = {spec.name: spec.shape for spec in specs}
-    for names, what in ((shapes.keys() - gathered.keys(), "missing"), (gathered.keys() - shapes.keys(), "unexpected")):
-        if names:
-            raise CheckpointError(f"export: {len(names)} tensors are {what}; the first is {min(names)}")
-    for name, shape in shapes.items():
-        if tuple(gathered[name].shape) != shape:
-            raise CheckpointError(f"export: {name} has shape {tuple(gathered[name].shape)}, the source has {shape}")
+def narrowed(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in `dtype`, bit for bit what it was when it came from there; rounded to nearest otherwise.
+
+    torch turns every NaN into one when it converts fp32 to bf16. Where fp32 only holds bf16's bits, they are taken.
+    """
+    if (tensor.dtype, dtype) == (torch.float32, torch.bfloat16):
+        bits = tensor.contiguous().view(torch.int32)
+        if not any((part & 0xFFFF).any() for part in bits.view(-1).split(_PART)):
+            return (bits >> 16).to(torch.int16).view(torch.bfloat16)
+    return tensor.to(dtype)
+
+
+@contextmanager
+def _output(
+    start: Path, out: Path, specs: Sequence[TensorSpec], shard_size: int, card: CardFacts | None
+) -> Iterator[AnyOrderWriter | None]:
+    """Where to write on the first rank, None elsewhere. The folder is complete when the block ends well."""
+    if dist.get_rank() != 0:
+        yield None
+        return
+    with ExitStack() as stack:
+        folder = stack.enter_context(new_folder(out))
+        with AnyOrderWriter(folder, plan_shards(specs, shard_size)) as writer:
+            yield writer
+        carry_over(start, folder, leave=frozenset({TENSORS_FILE}))
+        if card is not None:
+            write_card(folder, card)
+
+
+def _expected(
+    weights: Iterable[tuple[str, Tensor]], specs: Sequence[TensorSpec]
+) -> Iterator[tuple[TensorSpec, Tensor]]:
+    """The weights with what the source says of each; an error at the end when one did not come.
+
+    Raises:
+        CheckpointError: as `export_checkpoint` says.
+    """
+    left: dict[str, TensorSpec] = {spec.name: spec for spec in specs}
+    known: Mapping[str, TensorSpec] = dict(left)
+    for name, tensor in weights:
+        if name not in left:
+            raise CheckpointError(
+                f"export: the model gives {name} twice" if name in known else f"export: the source has no tensor {name}"
+            )
+        spec = left.pop(name)
+        if tuple(tensor.shape) != spec.shape:
+            raise CheckpointError(f"export: {name} has shape {list(tensor.shape)}, the source has {list(spec.shape)}")
+        yield spec, tensor
+    if left:
+        rest = f", and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        raise CheckpointError(
+            f"export: the model does not give {len(left)} tensors of the source: {', '.join([*left][:_SHOWN])}{rest}"
+        )

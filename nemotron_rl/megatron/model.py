@@ -1,6 +1,7 @@
 """Builds the HybridModel of a checkpoint's config through megatron-bridge, wrapped in megatron's DDP, and loads it.
 
 A start folder is either a Hugging Face checkpoint or the result of `convert` (config, tokenizer, `torch_dist/`).
+`exact_model` builds the same model for conversion: nothing is trained, and no value may be rounded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from megatron.core.distributed import DistributedDataParallelConfig
 from torch import nn
 from transformers import AutoConfig
 
+from nemotron_rl.checkpoint.converted import is_converted, source_tensors
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.training import MtpSettings
 from nemotron_rl.megatron import torch_dist
@@ -58,9 +60,9 @@ def build_model(
     Without `mtp` the head is built, loaded and exported, but never trained.
     """
     bridge = AutoBridge.from_hf_config(AutoConfig.from_pretrained(start))
-    converted = torch_dist.is_converted(start)
+    converted = is_converted(start)
     provider = bridge.to_megatron_provider(load_weights=not converted, hf_path=None if converted else start)
-    _configure(provider, model, parallel, mtp)
+    _configure(provider, start, model, parallel, mtp)
     provider.finalize()
     chunks = provider.provide_distributed_model(
         wrap_with_ddp=trainable,
@@ -76,7 +78,44 @@ def build_model(
     return built
 
 
-def _configure(provider: Any, model: ModelSettings, parallel: ParallelSettings, mtp: MtpSettings | None) -> None:
+def exact_model(start: Path, model: ModelSettings, parallel: ParallelSettings) -> MegatronModel:
+    """The model of `start`, a checkpoint or a converted folder, each parameter in its source's own type.
+
+    `model.dtype` does not matter. Process groups must exist.
+
+    Raises:
+        CheckpointError: The tensors are not those of the config's model, or the converted folder is damaged.
+    """
+    from nemotron_rl.megatron.source_types import check_types, main_type, match_source_types
+
+    specs = source_tensors(start)
+    check_types(specs, start)
+    bridge = AutoBridge.from_hf_config(AutoConfig.from_pretrained(start))
+    provider = bridge.to_megatron_provider(load_weights=False)
+    provider.perform_initialization = False  # all weights are loaded
+    dtype = main_type(specs)
+    _configure(provider, start, model.model_copy(update={"dtype": dtype}), parallel, None)
+    provider.finalize()
+    # No mixed-precision wrapper: it would round what the checkpoint has in fp32.
+    chunks = provider.provide_distributed_model(
+        wrap_with_ddp=False,
+        use_cpu_initialization=model.backend == "cpu",
+        fp16=False,
+        bf16=False,
+        mixed_precision_wrapper=None,
+    )
+    built = MegatronModel(bridge, provider, chunks)
+    match_source_types(built, specs, start)
+    if is_converted(start):
+        torch_dist.load(start, built.unwrapped())
+    else:
+        bridge.load_hf_weights(list(chunks), start)
+    return built
+
+
+def _configure(
+    provider: Any, start: Path, model: ModelSettings, parallel: ParallelSettings, mtp: MtpSettings | None
+) -> None:
     settings: dict[str, Any] = {
         "tensor_model_parallel_size": parallel.tp,
         "pipeline_model_parallel_size": parallel.pp,
@@ -100,6 +139,8 @@ def _configure(provider: Any, model: ModelSettings, parallel: ParallelSettings, 
         "moe_shared_expert_overlap": False,
         "mtp_detach_heads": mtp.detach_heads if mtp else True,
         "use_cpu_initialization": model.backend == "cpu",
+        # megatron-bridge 0.6.2 shares one layer among all depths unless the config forbids it.
+        "mtp_use_repeated_layer": provider.mtp_use_repeated_layer and not _has_weights_per_depth(start, provider),
     }
     if model.backend == "cpu" or not transformer_engine_is_installed():
         settings |= _local_settings()
@@ -108,6 +149,14 @@ def _configure(provider: Any, model: ModelSettings, parallel: ParallelSettings, 
             raise AttributeError(f"megatron-bridge's provider has no setting {name!r} any more")
         setattr(provider, name, value)
     provider.register_pre_wrap_hook(_separate_experts)
+
+
+def _has_weights_per_depth(start: Path, provider: Any) -> bool:
+    """Whether the source has MTP layers beyond those of the first depth."""
+    if (provider.mtp_num_layers or 0) < 2:
+        return False
+    second_depth = f"mtp.layers.{len(provider.mtp_hybrid_override_pattern)}."
+    return any(spec.name.startswith(second_depth) for spec in source_tensors(start))
 
 
 def _local_settings() -> dict[str, Any]:

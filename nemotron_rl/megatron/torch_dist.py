@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
+from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 
-FOLDER = "torch_dist"
-
-
-def is_converted(folder: Path) -> bool:
-    """Whether the folder holds converted weights."""
-    return (folder / FOLDER).is_dir()
+from nemotron_rl.checkpoint.converted import FOLDER
+from nemotron_rl.megatron.torch_dist_files import check_files, check_tensors
 
 
 def save(folder: Path, models: Sequence[Any]) -> None:
@@ -24,8 +23,17 @@ def save(folder: Path, models: Sequence[Any]) -> None:
 
 
 def load(folder: Path, models: Sequence[Any]) -> None:
-    """Load weights that `save` wrote, at this or another split over ranks; a collective call."""
-    loaded = dist_checkpointing.load(_sharded_state(models), str(folder / FOLDER))
+    """Load weights that `save` wrote, at this or another split over ranks; a collective call.
+
+    Values are read into the parameters themselves; a parameter of another type than the file's takes converted values.
+
+    Raises:
+        CheckpointError: A file is missing or damaged, or holds another model's weights; on every rank.
+    """
+    source = folder / FOLDER
+    sharded = _sharded_state(models)
+    check_tensors(check_files(source), _shapes_of_all_ranks(sharded), source)
+    loaded = dist_checkpointing.load(sharded, str(source))
     for index, model in enumerate(models):
         model.load_state_dict(loaded[_key(index, models)], strict=True)
 
@@ -33,6 +41,26 @@ def load(folder: Path, models: Sequence[Any]) -> None:
 def _sharded_state(models: Sequence[Any]) -> dict[str, Any]:
     metadata = {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     return {_key(i, models): model.sharded_state_dict(metadata=metadata) for i, model in enumerate(models)}
+
+
+def _shapes_of_all_ranks(sharded: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Global shape of every tensor of every pipeline stage, by the key that it has in the checkpoint."""
+    shapes = {tensor.key: tuple(tensor.global_shape) for tensor in _sharded_tensors(sharded)}
+    gathered: list[dict[str, tuple[int, ...]]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(gathered, shapes)
+    return {key: shape for part in gathered for key, shape in part.items()}
+
+
+def _sharded_tensors(state: object) -> Iterator[ShardedTensor]:
+    """All sharded tensors of a nested state, those that a factory makes of one parameter too."""
+    if isinstance(state, ShardedTensor):
+        yield state
+    elif isinstance(state, ShardedTensorFactory):
+        with torch.no_grad():
+            yield from _sharded_tensors(state.build())
+    elif isinstance(state, (Mapping, list, tuple)):
+        for value in state.values() if isinstance(state, Mapping) else state:
+            yield from _sharded_tensors(value)
 
 
 def _key(index: int, models: Sequence[Any]) -> str:
