@@ -70,7 +70,12 @@ class TrainSettings(Frozen):
     prompts_per_step: int = Field(16, ge=1)
     """Prompts per step, all ranks together; each gives `rollout.samples_per_prompt` samples."""
     micro_batch_size: int = Field(32, ge=1)
-    """Samples per forward and backward pass on one rank."""
+    """Samples per forward and backward pass on one rank, padded to the longest of the batch."""
+    max_tokens_per_gpu: int | None = Field(None, ge=1)
+    """Instead of `micro_batch_size`: as many samples per pass as have together up to so many tokens per GPU.
+
+    They are packed without padding, and shared out so that all data-parallel ranks get about equally many tokens.
+    """
     optimizer: OptimizerSettings = OptimizerSettings()
     """AdamW and its schedule."""
     mtp: MtpSettings = MtpSettings()

@@ -41,6 +41,7 @@ def build_trainer(request: TrainRequest) -> Trainer:
         settings.train.optimizer,
         steps=settings.train.steps,
         micro_batch_size=settings.train.micro_batch_size,
+        max_tokens_per_gpu=settings.train.max_tokens_per_gpu,
         mtp=settings.train.mtp,
         temperature=settings.rollout.sampling.temperature,
         keep_reference=settings.algorithm.kl_coef > 0,

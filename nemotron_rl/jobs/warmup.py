@@ -35,6 +35,7 @@ def warmup(request: WarmupRequest) -> None:
             settings.warmup.optimizer,
             steps=settings.warmup.steps,
             micro_batch_size=settings.train.micro_batch_size,
+            max_tokens_per_gpu=settings.train.max_tokens_per_gpu,
             mtp=settings.train.mtp,
         )
         tokenizer = ChatTokenizer.from_folder(request.start)

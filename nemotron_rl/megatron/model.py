@@ -19,6 +19,7 @@ from transformers import AutoConfig
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.training import MtpSettings
 from nemotron_rl.megatron import torch_dist
+from nemotron_rl.megatron.modules.output_layer import DeferredOutputLayer, defer_output_layers
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -42,6 +43,15 @@ class MegatronModel:
     def unwrapped(self) -> list[Any]:
         """The chunks without DDP."""
         return [getattr(chunk, "module", chunk) for chunk in self.chunks]
+
+    def hybrid(self) -> list[Any]:
+        """The HybridModels themselves, below DDP and a mixed-precision wrapper."""
+        return [getattr(chunk, "module", chunk) for chunk in self.unwrapped()]
+
+    def output_layer(self) -> DeferredOutputLayer:
+        """The output layer; only the last pipeline stage has it."""
+        layer: DeferredOutputLayer = self.hybrid()[-1].output_layer
+        return layer
 
 
 def build_model(
@@ -106,6 +116,7 @@ def _configure(provider: Any, model: ModelSettings, parallel: ParallelSettings, 
             raise AttributeError(f"megatron-bridge's provider has no setting {name!r} any more")
         setattr(provider, name, value)
     provider.register_pre_wrap_hook(_separate_experts)
+    provider.register_pre_wrap_hook(defer_output_layers)
 
 
 def _cpu_settings() -> dict[str, Any]:

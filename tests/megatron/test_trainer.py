@@ -76,6 +76,7 @@ def test_the_mtp_loss_is_the_cross_entropy_two_tokens_ahead(seen: Any) -> None:
     mtp = seen("one")["mtp"]
     assert mtp["targets"] > 0
     assert mtp["recorded"] == pytest.approx(mtp["loop"], rel=1e-5)
+    assert mtp["accepted"] == mtp["top"]
     assert seen("one")["update"]["update/mtp_loss"] == pytest.approx(mtp["loop"], rel=1e-5)
 
 

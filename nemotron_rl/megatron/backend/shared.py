@@ -6,7 +6,10 @@ from nemotron_rl.megatron.backend.replacement import Replacement, apply
 
 
 def replace_megatron_parts() -> None:
-    """Put them in place."""
+    """Put them in place, and tell megatron-bridge how the module is split over TP that every backend has."""
+    from megatron.bridge.models.conversion.param_mapping import AutoMapping
+
+    from nemotron_rl.megatron.modules.output_layer import DeferredOutputLayer
     from nemotron_rl.megatron.mtp_loss import process_mtp_loss
 
     apply(
@@ -19,3 +22,4 @@ def replace_megatron_parts() -> None:
             )
         ]
     )
+    AutoMapping.register_module_type(DeferredOutputLayer.__name__, "column")
