@@ -68,6 +68,8 @@ def check_split(settings: Settings, config: Mapping[str, Any]) -> None:
         n_heads=int(config["num_attention_heads"]),
         n_kv_heads=int(config["num_key_value_heads"]),
         n_experts=int(config.get("n_routed_experts") or 0),
+        n_mamba_heads=int(config["mamba_num_heads"]),
+        expert_width=int(config.get("moe_intermediate_size") or 0),
     )
 
 

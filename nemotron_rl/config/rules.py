@@ -47,10 +47,15 @@ def model_can_be_split(settings: Settings) -> Iterator[Broken]:
 
 
 @rule
-def parallelism_is_supported(settings: Settings) -> Iterator[Broken]:
-    for name in ("cp", "etp"):
-        if getattr(settings.parallel, name) > 1:
-            yield Broken(f"parallel.{name}", "is not supported by the trainer yet; use 1")
+def the_longest_response_fits_into_a_pass(settings: Settings) -> Iterator[Broken]:
+    per_gpu, cp = settings.train.max_tokens_per_gpu, settings.parallel.cp
+    longest = settings.rollout.sampling.max_new_tokens + 1  # and a prompt
+    if per_gpu is not None and per_gpu * cp < longest:
+        yield Broken(
+            "train.max_tokens_per_gpu",
+            f"a response of {longest - 1} tokens and its prompt must fit into one pass; use more than {longest // cp}",
+            ("rollout.sampling.max_new_tokens", "parallel.cp"),
+        )
 
 
 @rule

@@ -54,7 +54,16 @@ def main() -> None:
     import nemotron_rl.megatron.trainer  # noqa: F401  once, in the parent
 
     for layout in layouts:
-        gang.run_gang(LAYOUTS[layout].world_size, partial(rank, checkpoint, out, layout))
+        if layout == "claims":
+            gang.run_gang(1, partial(claim, checkpoint, out))
+        else:
+            gang.run_gang(LAYOUTS[layout].world_size, partial(rank, checkpoint, out, layout))
+
+
+def claim(checkpoint: Path, out: Path) -> None:
+    from tests.megatron.claims_program import claims
+
+    torch.save(claims(checkpoint), out / "claims.pt")
 
 
 def rank(checkpoint: Path, out: Path, layout: str) -> None:

@@ -1,0 +1,140 @@
+"""A model with two MTP depths computes the same in every layout over 1, 2 and 4 ranks, padded and packed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nemotron_rl.rollout.reference.load import folder_weights
+from tests.megatron.claims_program import CUTS
+from tests.megatron.parity_program import LAYOUTS, MODES
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+SPLITS = [name for name in LAYOUTS if name != "one"]
+LOGITS, GRADIENTS = 1e-5, 2e-5
+"""Largest relative differences, as the largest |a - b| over the largest |b| of a tensor."""
+
+
+@pytest.fixture(scope="module")
+def two_depths(six_layers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The six layers, whose MTP layer is applied twice."""
+    folder = tmp_path_factory.mktemp("two-depths") / "checkpoint"
+    shutil.copytree(six_layers, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 2}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(two_depths: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the program wrote what it saw in each layout."""
+    folder = tmp_path_factory.mktemp("seen")
+    argv = [sys.executable, "-m", "tests.megatron.parity_program", str(two_depths), str(folder), *LAYOUTS, "claims"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one(out: Path) -> dict[str, Any]:
+    return torch.load(out / "one.pt")
+
+
+@pytest.fixture(scope="module")
+def claims(out: Path) -> dict[str, Any]:
+    return torch.load(out / "claims.pt")
+
+
+def worst(got: dict[str, Tensor], want: dict[str, Tensor]) -> tuple[float, str]:
+    """The largest relative difference over all tensors, and whose it is."""
+    assert got.keys() == want.keys()
+    return max((relative(got[name], want[name]), name) for name in want)
+
+
+def relative(got: Tensor, want: Tensor) -> float:
+    assert got.shape == want.shape
+    largest = float(want.abs().max())
+    difference = float((got - want).abs().max())
+    return difference / largest if largest else difference
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_loaded_is_exported_bit_for_bit(layout: str, out: Path, two_depths: Path) -> None:
+    weights = torch.load(out / f"{layout}.pt")["weights"]
+    source = dict(folder_weights(two_depths))
+    assert weights.keys() == source.keys()
+    assert [name for name in source if not torch.equal(weights[name].float(), source[name].float())] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_logits_and_gradients_are_those_of_one_rank(layout: str, mode: str, out: Path, one: dict[str, Any]) -> None:
+    seen, want = torch.load(out / f"{layout}.pt")[mode], one["padded"]
+    assert len(seen["logits"]) == len(want["logits"])
+    assert max(relative(*pair) for pair in zip(seen["logits"], want["logits"], strict=True)) <= LOGITS
+    assert worst(seen["gradients"], want["gradients"]) <= (GRADIENTS, "")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layout", SPLITS)
+def test_logprobs_and_metrics_are_those_of_one_rank(layout: str, mode: str, out: Path, one: dict[str, Any]) -> None:
+    seen, want = torch.load(out / f"{layout}.pt")[mode], one["padded"]
+    for got, expected in zip(seen["logprobs"], want["logprobs"], strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+    assert seen["update"] == pytest.approx(want["update"], rel=1e-5)
+
+
+def test_every_tensor_that_trains_has_a_gradient(one: dict[str, Any]) -> None:
+    gradients = one["padded"]["gradients"]
+    still = [name for name, gradient in gradients.items() if not gradient.any()]
+    # The bias of expert choice is not trained by gradient, and an expert that no token chose gets none.
+    assert all("e_score_correction_bias" in name or ".experts." in name for name in still), still
+    assert len(still) < len(gradients) / 4
+
+
+def test_gradients_of_one_document_never_reach_another(claims: dict[str, Any]) -> None:
+    assert claims["isolation"]["other"] == 0.0
+    assert claims["isolation"]["own"] > 0.0
+
+
+def test_a_packed_document_has_the_log_probs_that_it_has_alone(claims: dict[str, Any]) -> None:
+    assert claims["isolation"]["difference"] <= 1e-6
+
+
+@pytest.mark.parametrize("order", ["", "_reversed", "_other_padding"])
+@pytest.mark.parametrize("cut", CUTS)
+def test_losses_do_not_depend_on_how_samples_are_cut_packed_ordered_or_padded(
+    cut: str, order: str, claims: dict[str, Any], one: dict[str, Any]
+) -> None:
+    seen, want = claims["cuts"][f"{cut}{order}"], one["padded"]
+    assert seen["update"] == pytest.approx(want["update"], rel=1e-5)
+    assert worst(seen["gradients"], want["gradients"]) <= (GRADIENTS, "")
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_the_mtp_loss_is_the_cross_entropy_so_many_tokens_ahead(depth: int, claims: dict[str, Any], one: Any) -> None:
+    oracle = claims["mtp_oracle"][depth]
+    assert oracle["targets"] > 50
+    assert oracle["recorded"] == pytest.approx(oracle["loop"], rel=1e-6)
+    assert oracle["accepted"] == oracle["top"]
+    update = one["padded"]["update"]
+    assert update[f"train/mtp_loss_{depth + 1}"] == pytest.approx(oracle["loop"] / oracle["targets"], rel=1e-5)
+    assert update[f"train/mtp_acceptance_{depth + 1}"] == pytest.approx(oracle["top"] / oracle["targets"])
+
+
+def test_ids_of_prompts_and_padding_are_no_mtp_targets(claims: dict[str, Any]) -> None:
+    assert claims["targets"] == {"prompt_and_padding": True, "response": False}
+
+
+def test_the_mtp_loss_moves_the_head_alone(claims: dict[str, Any]) -> None:
+    assert claims["trunk"]["trunk"] == 0.0
+    assert claims["trunk"]["mtp"] > 0.0
