@@ -106,7 +106,7 @@ class Trainer:
         for chunk in self._model.chunks:
             chunk.zero_grad_buffer()  # type: ignore[operator]
         self._optimizer.zero_grad()
-        lr = learning_rate(self._optimizer)
+        lr = learning_rate(self._schedule)
         micro_batches = list(batch.micro_batches(self._micro_batch_size))
         reported = passes.forward_backward(self._model, micro_batches, self._loss_function(loss), mtp is not None)
         grad_norm = self._step()

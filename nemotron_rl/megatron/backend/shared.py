@@ -7,6 +7,7 @@ from nemotron_rl.megatron.backend.replacement import Replacement, apply
 
 def replace_megatron_parts() -> None:
     """Put them in place."""
+    from nemotron_rl.megatron.backend.torch_adam import torch_adam_replacements
     from nemotron_rl.megatron.mtp_loss import process_mtp_loss
 
     apply(
@@ -16,6 +17,7 @@ def replace_megatron_parts() -> None:
                 "process_mtp_loss",
                 process_mtp_loss,
                 "megatron-core 0.19.2 normalizes the MTP loss by token counts of one micro-batch on one rank",
-            )
+            ),
+            *torch_adam_replacements(),
         ]
     )
