@@ -112,6 +112,22 @@ def schedules_decay_downwards(settings: Settings) -> Iterator[Broken]:
 
 
 @rule
+def optimizer_variants_have_what_they_need(settings: Settings) -> Iterator[Broken]:
+    for name, phase in (("train", settings.train), ("warmup", settings.warmup)):
+        optimizer, prefix = phase.optimizer, f"{name}.optimizer"
+        variants = {"moments": optimizer.moments != "fp32", "cpu_offload": optimizer.cpu_offload > 0}
+        neutral = {"moments": "fp32", "cpu_offload": "0"}
+        for variant, wanted in variants.items():
+            key, involved = f"{prefix}.{variant}", ("model.backend", f"{prefix}.distributed")
+            if wanted and settings.model.backend == "cpu":
+                yield Broken(
+                    key, f"the optimizer of the cpu backend is torch's AdamW; use {neutral[variant]}", involved
+                )
+            elif wanted and not optimizer.distributed:
+                yield Broken(key, f"needs {prefix}.distributed = true; set it, or use {neutral[variant]}", involved)
+
+
+@rule
 def prompt_files_come_in_pairs(settings: Settings) -> Iterator[Broken]:
     data = settings.data
     if data.train_file and not data.eval_file:

@@ -9,11 +9,37 @@ from pydantic import Field
 from nemotron_rl.config.base import Frozen
 
 
-class OptimizerSettings(Frozen):
-    """AdamW and its learning-rate schedule."""
+class LrScaleSettings(Frozen):
+    """Learning rates of groups of parameters, as multiples of the schedule's; 0 freezes a group.
 
+    A parameter belongs to the first group here that it fits: a router of the MTP head is part of the head.
+    """
+
+    mtp: float = Field(1.0, ge=0)
+    """The multi-token-prediction head."""
+    router: float = Field(1.0, ge=0)
+    """MoE routers."""
+    experts: float = Field(1.0, ge=0)
+    """Routed experts."""
+    mamba: float = Field(1.0, ge=0)
+    """Mamba mixers."""
+    embeddings: float = Field(1.0, ge=0)
+    """Token embedding and output layer."""
+
+
+class OptimizerSettings(Frozen):
+    """AdamW and its learning-rate schedule. Under bf16 it works on fp32 masters of the weights."""
+
+    distributed: bool = False
+    """Split masters and moments over data-parallel ranks (DistributedOptimizer): the same steps, less memory."""
+    moments: Literal["fp32", "bf16"] = "fp32"
+    """Type of Adam's moments (megatron's precision-aware optimizer); bf16 needs CUDA and Transformer Engine."""
+    cpu_offload: float = Field(0.0, ge=0, le=1)
+    """Share of the optimizer that lives, and steps, in host memory; above 0 needs CUDA."""
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate."""
+    lr_scale: LrScaleSettings = LrScaleSettings()
+    """Other learning rates for some groups of parameters."""
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the end of the decay."""
     warmup_steps: int = Field(0, ge=0)

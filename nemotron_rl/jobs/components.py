@@ -35,7 +35,13 @@ def open_engine(request: TrainRequest) -> Engine:
 def build_trainer(request: TrainRequest) -> Trainer:
     """The trainer with the starting weights, and a copy of them when the KL penalty needs it."""
     settings = request.settings
-    model = build_model(request.start, settings.model, settings.parallel, mtp=settings.train.mtp)
+    model = build_model(
+        request.start,
+        settings.model,
+        settings.parallel,
+        mtp=settings.train.mtp,
+        distributed_optimizer=settings.train.optimizer.distributed,
+    )
     return Trainer(
         model,
         settings.train.optimizer,

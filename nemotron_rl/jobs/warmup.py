@@ -29,7 +29,13 @@ def warmup(request: WarmupRequest) -> None:
         return LossTerms(-logprob_BL)
 
     with process.model_parallel(settings.model, settings.parallel, settings.seed):
-        model = build_model(request.start, settings.model, settings.parallel, mtp=settings.train.mtp)
+        model = build_model(
+            request.start,
+            settings.model,
+            settings.parallel,
+            mtp=settings.train.mtp,
+            distributed_optimizer=settings.warmup.optimizer.distributed,
+        )
         trainer = Trainer(
             model,
             settings.warmup.optimizer,

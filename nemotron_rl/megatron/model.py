@@ -61,9 +61,11 @@ def build_model(
     *,
     mtp: MtpSettings | None = None,
     trainable: bool = True,
+    distributed_optimizer: bool = False,
 ) -> MegatronModel:
     """The model of `start` with its weights. Process groups must exist.
 
+    `distributed_optimizer` must be what the optimizer's settings say: gradients are laid out for it.
     Without `mtp` the head is built, loaded and exported, but never trained.
     """
     bridge = AutoBridge.from_hf_config(AutoConfig.from_pretrained(start))
@@ -73,7 +75,7 @@ def build_model(
     provider.finalize()
     chunks = provider.provide_distributed_model(
         wrap_with_ddp=trainable,
-        ddp_config=_ddp_config() if trainable else None,
+        ddp_config=_ddp_config(distributed_optimizer) if trainable else None,
         use_cpu_initialization=model.backend == "cpu",
         fp16=False,
         bf16=model.dtype == "bf16",
@@ -148,9 +150,9 @@ def _separate_experts(models: list[Any]) -> list[Any]:
     return models
 
 
-def _ddp_config() -> DistributedDataParallelConfig:
+def _ddp_config(distributed_optimizer: bool) -> DistributedDataParallelConfig:
     return DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=False
+        grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=distributed_optimizer
     )
 
 

@@ -118,7 +118,7 @@ class Trainer:
         for chunk in self._model.chunks:
             chunk.zero_grad_buffer()  # type: ignore[operator]
         self._optimizer.zero_grad()
-        lr = learning_rate(self._optimizer)
+        lr = learning_rate(self._schedule)
         micro_batches = self._divide(batch).micro_batches
         reported = passes.forward_backward(self._model, micro_batches, self._loss_function(loss), mtp)
         grad_norm = self._step()

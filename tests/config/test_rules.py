@@ -45,6 +45,7 @@ BROKEN = {
     "cpu_backend_runs_fp32_and_the_reference_engine": ({"rollout.engine": "sglang"}, "needs model.backend = cuda"),
     "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
     "schedules_decay_downwards": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
+    "optimizer_variants_have_what_they_need": ({"train.optimizer.moments": "bf16"}, "torch's AdamW; use fp32"),
     "prompt_files_come_in_pairs": ({"data.train_file": "a.jsonl"}, "is needed with data.train_file"),
     "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 550}, "hold out at most 549"),
     "ranks_spread_evenly_over_nodes": (
@@ -187,3 +188,21 @@ def test_every_preset_can_be_split_as_it_says(preset):
 def test_presets_of_published_models_have_their_splits(preset, ranks, split):
     parallel = load_settings(preset, environ={}).parallel
     assert (parallel.world_size, (parallel.tp, parallel.pp, parallel.ep)) == (ranks, split)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({"warmup.optimizer.cpu_offload": 0.5}, "warmup.optimizer.cpu_offload", "torch's AdamW; use 0"),
+        (
+            {"model.backend": "cuda", "train.optimizer.cpu_offload": 1.0},
+            "train.optimizer.cpu_offload",
+            "needs train.optimizer.distributed = true",
+        ),
+    ],
+)
+def test_optimizer_variants_that_cannot_run_are_refused(changes, key, message):
+    with pytest.raises(SettingsError) as refused:
+        load_settings("tiny", overrides=changes, environ={})
+    assert key in str(refused.value)
+    assert message in str(refused.value)

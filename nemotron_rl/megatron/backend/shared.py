@@ -9,6 +9,7 @@ def replace_megatron_parts() -> None:
     """Put them in place, and tell megatron-bridge how the module is split over TP that every backend has."""
     from megatron.bridge.models.conversion.param_mapping import AutoMapping
 
+    from nemotron_rl.megatron.backend.torch_adam import torch_adam_replacements
     from nemotron_rl.megatron.modules.output_layer import DeferredOutputLayer
     from nemotron_rl.megatron.mtp_loss import process_mtp_loss
 
@@ -19,7 +20,8 @@ def replace_megatron_parts() -> None:
                 "process_mtp_loss",
                 process_mtp_loss,
                 "megatron-core 0.19.2 normalizes the MTP loss by token counts of one micro-batch on one rank",
-            )
+            ),
+            *torch_adam_replacements(),
         ]
     )
     AutoMapping.register_module_type(DeferredOutputLayer.__name__, "column")
