@@ -94,7 +94,9 @@ def check_resumable(manifest: Manifest, settings: Settings, inputs: tuple[str, .
         lines = [f"{path} = {then.get(path)!r} there, {now.get(path)!r} in this run" for path in changed]
         raise InputError("\n  ".join([f"{where} was made with other settings:", *lines, _CHOICES]))
     if inputs and manifest.inputs and inputs != manifest.inputs:
-        names = [name for name, a, b in zip(("starting model", "prompts"), inputs, manifest.inputs, strict=True) if a != b]
+        names = [
+            name for name, a, b in zip(("starting model", "prompts"), inputs, manifest.inputs, strict=True) if a != b
+        ]
         raise InputError(f"{where} was trained from another {' and other '.join(names)}\n  {_CHOICES}")
 
 

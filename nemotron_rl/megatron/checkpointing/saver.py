@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import NemotronRLError, StoreError
 from nemotron_rl.megatron import process
-from nemotron_rl.megatron.checkpointing.choice import FOLDER, Choice, choose
+from nemotron_rl.megatron.checkpointing.choice import FOLDER, choose
 from nemotron_rl.megatron.checkpointing.record import Record, trajectory
 from nemotron_rl.megatron.checkpointing.state import (
     TrainingState,
@@ -85,18 +85,18 @@ class Saver:
         """
         choice = process.from_first_rank(lambda: choose(self._store, self._settings, self._inputs))
         if choice is None:
-            process.from_first_rank(lambda: self._metrics.unlink(missing_ok=True))
+            process.from_first_rank(lambda: replace_file(self._metrics, b""))
             return Start(0, 0)
         rank, ranks = dist.get_rank(), dist.get_world_size()
         folder = process.agreed(lambda: choice.store.files(choice.manifest, rank, ranks))
         load(state, folder, choice.record.step)
         if choice.record.parallel == self._settings.parallel:
             load_random_state(folder / RANDOM / _rank_file(rank))
-        process.from_first_rank(lambda: _replace(folder / METRICS, self._metrics))
+        process.from_first_rank(lambda: replace_file(self._metrics, (folder / METRICS).read_bytes()))
         return Start(choice.record.step, choice.record.sampler_position)
 
     def after(self, step: int, state: TrainingState, sampler_position: int) -> None:
-        """Called after `step` updates, with their metrics written: commits a save that is ready, starts one that is due.
+        """Call after `step` updates and their metrics: commits a save that is ready, starts one that is due.
 
         Raises:
             StoreError: a save failed, in the background too.
@@ -112,7 +112,7 @@ class Saver:
             self._collect(wait=not self._settings.train.checkpoint.background)
         self._blocked_s += time.perf_counter() - started
 
-    def metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> dict[str, float]:
         """`time/save_s`: how long saving held up training since this was last asked."""
         blocked, self._blocked_s = self._blocked_s, 0.0
         return {"time/save_s": blocked} if self._settings.train.checkpoint.every else {}
@@ -180,7 +180,7 @@ def _waited(pending: _Pending) -> list[FileEntry]:
 
 
 @contextlib.contextmanager
-def _explained(draft: Draft):  # type: ignore[no-untyped-def]
+def _explained(draft: Draft) -> Iterator[None]:
     """Turn what writing files can raise into an error that says which checkpoint, and how much room there is."""
     try:
         yield
@@ -202,8 +202,8 @@ def _rank_file(rank: int) -> str:
     return f"rank_{rank:05d}.safetensors"
 
 
-def _replace(source: Path, target: Path) -> None:
-    """Make `target` a copy of `source`, as a new file: whoever follows the old one notices."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copyfile(source, partial)
-    partial.replace(target)
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a new file in the place of `path`: whoever follows the old one notices that it is another."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(content)
+    partial.replace(path)
