@@ -128,6 +128,16 @@ def optimizer_variants_have_what_they_need(settings: Settings) -> Iterator[Broke
 
 
 @rule
+def resume_names_a_checkpoint(settings: Settings) -> Iterator[Broken]:
+    resume = settings.train.resume
+    if isinstance(resume, int):
+        if resume < 1:
+            yield Broken("train.resume", f"there is no checkpoint of step {resume}; use none to start from step 0")
+    elif resume not in ("auto", "none") and not resume.startswith("/"):
+        yield Broken("train.resume", "should be auto, none, a step number, or the absolute path of a checkpoint or run")
+
+
+@rule
 def prompt_files_come_in_pairs(settings: Settings) -> Iterator[Broken]:
     data = settings.data
     if data.train_file and not data.eval_file:

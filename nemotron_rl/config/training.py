@@ -88,6 +88,20 @@ class WarmupSettings(Frozen):
     """Its own optimizer and schedule."""
 
 
+class CheckpointSettings(Frozen):
+    """When training is saved, in `{output_dir}/{run_id}/checkpoints/step_N`, so that it can go on after an end."""
+
+    every: int = Field(10, ge=0)
+    """Steps between saves; the last step is saved too. 0 saves nothing: a run that ends starts again from step 0.
+
+    A save that is due while the one before is still being written waits for the next step.
+    """
+    keep: int = Field(2, ge=1)
+    """Complete checkpoints that are kept; older ones are deleted."""
+    background: bool = True
+    """Write while training goes on, from a copy in host memory. Off: training waits, and needs no memory for it."""
+
+
 class TrainSettings(Frozen):
     """The RL phase."""
 
@@ -106,3 +120,13 @@ class TrainSettings(Frozen):
     """AdamW and its schedule."""
     mtp: MtpSettings = MtpSettings()
     """The multi-token-prediction head."""
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    """Saving of the training state."""
+    resume: int | str = "auto"
+    """`auto`: from this run's newest complete checkpoint, if there is one. `none`: from step 0, deleting them.
+
+    A step number, or the path of a run or of a checkpoint of another run: from there, and later ones of this run are
+    deleted. A job that is started again goes on from what it saved itself, except with `none`.
+    """
+    dump_details: bool = False
+    """Keep each step's samples, log-probs, advantages and loss inputs, for `nemotron-rl replay`."""

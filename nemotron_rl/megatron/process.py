@@ -12,7 +12,7 @@ from megatron.core import parallel_state
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
-from nemotron_rl.errors import InputError
+from nemotron_rl.errors import InputError, NemotronRLError
 from nemotron_rl.megatron.micro_batch import SequenceGrid
 
 
@@ -148,10 +148,39 @@ def from_replica_leader[T](make: Callable[[], T]) -> T:
     result = [make() if dist.get_rank() == leader and is_first_cp_rank() else None]
     if is_first_cp_rank():
         dist.broadcast_object_list(result, src=leader, group=group)
-    if (
-        parallel_state.get_context_parallel_world_size() > 1
-    ):  # the other context-parallel ranks have groups of their own
+    if parallel_state.get_context_parallel_world_size() > 1:  # the others have model-parallel groups of their own
         cp_group = parallel_state.get_context_parallel_group()
         dist.broadcast_object_list(result, src=dist.get_process_group_ranks(cp_group)[0], group=cp_group)
     value: T = result[0]  # type: ignore[assignment]
+    return value
+
+
+def agreed[T](action: Callable[[], T]) -> T:
+    """What `action` returns on this rank, once it has succeeded on every rank; a collective call.
+
+    Raises:
+        NemotronRLError: on every rank the one that the first failing rank met, so that none waits for another.
+    """
+    failure: NemotronRLError | None = None
+    try:
+        result = action()
+    except NemotronRLError as error:
+        failure = error
+    failures: list[NemotronRLError | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(failures, failure)
+    for met in failures:
+        if met is not None:
+            raise met
+    return result
+
+
+def from_first_rank[T](make: Callable[[], T]) -> T:
+    """What `make` returns on the first rank, where alone it is called, on every rank.
+
+    Raises:
+        NemotronRLError: on every rank what `make` raised.
+    """
+    made = [agreed(lambda: make() if is_first_rank() else None)]
+    dist.broadcast_object_list(made, src=0)
+    value: T = made[0]  # type: ignore[assignment]
     return value

@@ -19,6 +19,7 @@ from torch import Tensor
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
 from nemotron_rl.errors import NemotronRLError
 from nemotron_rl.megatron import passes, process
+from nemotron_rl.megatron.checkpointing.state import TrainingState
 from nemotron_rl.megatron.division import divide
 from nemotron_rl.megatron.micro_batch import MicroBatch
 from nemotron_rl.megatron.model import MegatronModel
@@ -127,6 +128,11 @@ class Trainer:
         mtp_report = _mtp_report(mtp, mtp_targets_per_depth) if mtp else {}
         mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
         return Update(means.pop("loss"), grad_norm, lr, means, mtp_report, mtp_grad_norm)
+
+    @property
+    def state(self) -> TrainingState:
+        """What updates change; to be saved, and to be loaded into."""
+        return TrainingState(self._model.unwrapped(), self._optimizer, self._schedule)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `exported_weights`."""

@@ -74,8 +74,8 @@ def _optimizer() -> list[Replacement]:
         Replacement("megatron.core.optimizer.clip_grads", "clip_grad_by_total_norm_fp32", clip, reason),
         Replacement("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32", clip, reason),
         *(
-            Replacement(owner, "__init__", with_cuda_type_names(cls.__init__), by_name)
-            for owner, cls in classes.items()
+            Replacement(f"{cls.__module__}:{cls.__name__}", "__init__", with_cuda_type_names(cls.__init__), by_name)
+            for cls in classes
         ),
     ]
 
