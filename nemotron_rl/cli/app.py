@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from nemotron_rl import __version__
-from nemotron_rl.cli import checkpoints, runs, stages
+from nemotron_rl.cli import checkpoints, planning, runs, stages
 from nemotron_rl.cli.errors import show_error
 from nemotron_rl.errors import NemotronRLError
 
@@ -53,6 +53,7 @@ def _root(
 runs.register(app)
 checkpoints.register(app)
 stages.register(app)
+planning.register(app)
 
 
 def main() -> None:

@@ -184,7 +184,7 @@ def test_every_preset_can_be_split_as_it_says(preset):
 
 @pytest.mark.parametrize(
     ("preset", "ranks", "split"),
-    [("ultra", 128, (8, 4, 32)), ("ultra-4layer", 8, (1, 1, 8)), ("super", 16, (4, 2, 8)), ("nano", 8, (2, 2, 2))],
+    [("ultra", 128, (8, 4, 32)), ("ultra-4layer", 8, (1, 1, 8)), ("super", 32, (4, 2, 8)), ("nano", 8, (2, 2, 2))],
 )
 def test_presets_of_published_models_have_their_splits(preset, ranks, split):
     parallel = load_settings(preset, environ={}).parallel

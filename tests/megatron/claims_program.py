@@ -63,7 +63,7 @@ def cuts(model: Any, batch: Batch) -> dict[str, Any]:
 
 def isolation(model: Any) -> dict[str, float]:
     """Gradient from every document's embeddings to one document's log-probs, and these against the document alone."""
-    largest = {"other": 0.0, "own": float("inf"), "difference": 0.0}
+    largest = {"other": 0.0, "own": float("inf"), "difference": 0.0, "relative": 0.0}
     for rows in ([0, 2, 3], [7, 1, 4, 2], [5, 2]):
         batch = sample_batch(rows)
         for place, row in enumerate(rows):
@@ -75,8 +75,9 @@ def isolation(model: Any) -> dict[str, float]:
             gradient_sRH[own] = 0
             largest["other"] = max(largest["other"], float(gradient_sRH.abs().max()))
             _, alone_BL = logprobs_with_embeddings(model, sample_batch([row]))
-            difference = (logprob_BL[place, : sum(SHAPES[row])] - alone_BL[0]).abs().max()
-            largest["difference"] = max(largest["difference"], float(difference))
+            difference_L = (logprob_BL[place, : sum(SHAPES[row])] - alone_BL[0]).abs()
+            largest["difference"] = max(largest["difference"], float(difference_L.max()))
+            largest["relative"] = max(largest["relative"], float((difference_L / alone_BL[0].abs().clamp(min=1)).max()))
     return largest
 
 

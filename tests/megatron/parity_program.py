@@ -86,7 +86,7 @@ def observe(checkpoint: Path, parallel: ParallelSettings) -> dict[str, Any]:
     still = OptimizerSettings(lr=0.0, clip_grad=0.0)
     trainers = {name: Trainer(model, still, steps=9, mtp=mtp, **mode) for name, mode in MODES.items()}
     batch = sample_batch(process.share_of_dp(range(len(SHAPES))))
-    seen: dict[str, Any] = {"weights": exported(trainers["padded"])}
+    seen: dict[str, Any] = {"weights": exported(trainers["padded"]), "parameters": parameters(model)}
     for name, trainer in trainers.items():
         logprob_BL = trainer.logprobs(batch)
         update = trainer.update(batch, surrogate)
@@ -120,6 +120,23 @@ def surrogate(logprob_BL: Tensor, batch: Batch) -> LossTerms:
 
 def exported(trainer: Any) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in trainer.weights()}
+
+
+def parameters(model: Any) -> list[tuple[int, int, int, int]]:
+    """Of each rank: its pipeline stage, and how many parameters outside experts, in experts, and biases it holds."""
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+
+    counts = {"dense": 0, "expert": 0}
+    for name, parameter in model.unwrapped()[0].named_parameters():
+        counts["expert" if ".experts." in name and "shared" not in name else "dense"] += parameter.numel()
+    biases = sum(
+        buffer.numel() for name, buffer in model.unwrapped()[0].named_buffers() if name.endswith("expert_bias")
+    )
+    mine = (parallel_state.get_pipeline_model_parallel_rank(), counts["dense"], counts["expert"], biases)
+    everyones = [mine] * dist.get_world_size()
+    dist.all_gather_object(everyones, mine)
+    return everyones
 
 
 def logits(trainer: Any, model: Any, batch: Batch) -> list[Tensor]:

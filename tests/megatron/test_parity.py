@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from nemotron_rl.checkpoint.layout import CheckpointFolder
+from nemotron_rl.planner.shards import Shard, model_sizes, stage_shards
 from nemotron_rl.rollout.reference.load import folder_weights
 from tests.megatron.claims_program import CUTS
 from tests.megatron.parity_program import LAYOUTS, MODES
@@ -75,6 +77,13 @@ def test_what_is_loaded_is_exported_bit_for_bit(layout: str, out: Path, two_dept
     assert [name for name in source if not torch.equal(weights[name].float(), source[name].float())] == []
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_planner_knows_what_each_rank_holds(layout: str, out: Path, two_depths: Path) -> None:
+    planned = stage_shards(model_sizes(CheckpointFolder.open(two_depths).config), LAYOUTS[layout])
+    for stage, dense, expert, bias in torch.load(out / f"{layout}.pt")["parameters"]:
+        assert planned[stage] == Shard(dense, expert, bias)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_logits_and_gradients_are_those_of_one_rank(layout: str, mode: str, out: Path, one: dict[str, Any]) -> None:
@@ -107,7 +116,9 @@ def test_gradients_of_one_document_never_reach_another(claims: dict[str, Any]) -
 
 
 def test_a_packed_document_has_the_log_probs_that_it_has_alone(claims: dict[str, Any]) -> None:
-    assert claims["isolation"]["difference"] <= 1e-6
+    # Matrix products of other row counts round otherwise: at log-probs of -8 nats, one unit in the last place is 1e-6.
+    assert claims["isolation"]["relative"] <= 1e-6
+    assert claims["isolation"]["difference"] <= 3e-6
 
 
 @pytest.mark.parametrize("order", ["", "_reversed", "_other_padding"])
