@@ -14,13 +14,15 @@ from torch import Tensor
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
 from nemotron_rl.rl.batch import Batch
-from tests.megatron.parity_program import SHAPES, gradients, sample_batch, surrogate
+from tests.megatron.parity_program import SHAPES, exported, gradients, sample_batch, surrogate
 
 CUTS: dict[str, dict[str, Any]] = {
     "one_by_one": {"micro_batch_size": 1},
     "all_at_once": {"micro_batch_size": 99},
+    "all_at_once_other_padding": {"micro_batch_size": 99},
     "packed_tight": {"micro_batch_size": 1, "max_tokens_per_gpu": 49},
     "packed_in_one_row": {"micro_batch_size": 1, "max_tokens_per_gpu": 4096},
+    "packed_in_one_row_reversed": {"micro_batch_size": 1, "max_tokens_per_gpu": 4096},
 }
 STILL = OptimizerSettings(lr=0.0, clip_grad=0.0)
 MTP = MtpSettings(loss_scale=0.3)
@@ -43,21 +45,37 @@ def claims(checkpoint: Path) -> dict[str, Any]:
         }
 
 
+def separate_heads(checkpoint: Path) -> dict[str, Any]:
+    """What a head with weights of its own at each depth exports, and its loss by the oracle and in an update."""
+    from nemotron_rl.megatron import process
+    from nemotron_rl.megatron.model import build_model
+    from nemotron_rl.megatron.trainer import Trainer
+
+    with process.model_parallel(ModelSettings(), ParallelSettings(), seed=1):
+        model = build_model(checkpoint, ModelSettings(), ParallelSettings(), mtp=MTP)
+        batch = sample_batch(list(range(len(SHAPES))))
+        trainer = Trainer(model, STILL, steps=9, mtp=MTP, micro_batch_size=8)
+        oracle = mtp_oracle(model, batch)
+        update = trainer.update(batch, surrogate).metrics("train")
+        return {"weights": exported(trainer), "mtp_oracle": oracle, "update": update}
+
+
 def cuts(model: Any, batch: Batch) -> dict[str, Any]:
     """The same update, cut into micro-batches and packed in several ways and orders, and with other padding."""
     from nemotron_rl.megatron.trainer import Trainer
 
-    reverse = batch.map(lambda tensor: tensor.flip(0))
     beyond_BL = torch.arange(batch.tokens_BL.shape[1]) >= batch.length_B[:, None]
-    other_padding = batch.with_(
-        tokens_BL=torch.where(beyond_BL, torch.randint_like(batch.tokens_BL, 500), batch.tokens_BL)
-    )
+    noise_BL = torch.randint_like(batch.tokens_BL, 500)
     seen = {}
     for name, cut in CUTS.items():
-        for order, samples in (("", batch), ("_reversed", reverse), ("_other_padding", other_padding)):
-            trainer = Trainer(model, STILL, steps=99, mtp=MTP, **cut)
-            update = trainer.update(samples, surrogate).metrics("train")
-            seen[f"{name}{order}"] = {"update": update, "gradients": gradients(trainer, model)}
+        samples = batch
+        if name.endswith("reversed"):
+            samples = batch.map(lambda tensor: tensor.flip(0))
+        elif name.endswith("other_padding"):
+            samples = batch.with_(tokens_BL=torch.where(beyond_BL, noise_BL, batch.tokens_BL))
+        trainer = Trainer(model, STILL, steps=99, mtp=MTP, **cut)
+        update = trainer.update(samples, surrogate).metrics("train")
+        seen[name] = {"update": update, "gradients": gradients(trainer, model)}
     return seen
 
 

@@ -44,8 +44,8 @@ LAYOUTS = {
 }
 # Prompts and responses of unequal length, some from the first token on, so that ranks hold different token counts.
 SHAPES = [(1, 20), (3, 2), (40, 9), (17, 6), (16, 16), (2, 3), (25, 1), (9, 31)]
-TOKENS_PER_GPU = 56
-MODES = {"padded": {"micro_batch_size": 2}, "packed": {"micro_batch_size": 1, "max_tokens_per_gpu": TOKENS_PER_GPU}}
+TOKENS_PER_GPU = 112
+MODES = {"padded": {"micro_batch_size": 4}, "packed": {"micro_batch_size": 1, "max_tokens_per_gpu": TOKENS_PER_GPU}}
 
 
 def main() -> None:
@@ -54,16 +54,18 @@ def main() -> None:
     import nemotron_rl.megatron.trainer  # noqa: F401  once, in the parent
 
     for layout in layouts:
-        if layout == "claims":
-            gang.run_gang(1, partial(claim, checkpoint, out))
-        else:
+        if layout in LAYOUTS:
             gang.run_gang(LAYOUTS[layout].world_size, partial(rank, checkpoint, out, layout))
+        else:
+            gang.run_gang(1, partial(alone, checkpoint, out, layout))
 
 
-def claim(checkpoint: Path, out: Path) -> None:
-    from tests.megatron.claims_program import claims
+def alone(checkpoint: Path, out: Path, what: str) -> None:
+    """One rank's claims, or those about the checkpoint `separate` beside the other."""
+    from tests.megatron.claims_program import claims, separate_heads
 
-    torch.save(claims(checkpoint), out / "claims.pt")
+    found = claims(checkpoint) if what == "claims" else separate_heads(checkpoint.with_name("separate"))
+    torch.save(found, out / f"{what}.pt")
 
 
 def rank(checkpoint: Path, out: Path, layout: str) -> None:

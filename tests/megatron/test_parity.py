@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from nemotron_rl.checkpoint.layout import CheckpointFolder
@@ -27,20 +29,37 @@ LOGITS, GRADIENTS = 1e-5, 2e-5
 
 
 @pytest.fixture(scope="module")
-def two_depths(six_layers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The six layers, whose MTP layer is applied twice."""
-    folder = tmp_path_factory.mktemp("two-depths") / "checkpoint"
-    shutil.copytree(six_layers, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 2}))
+def checkpoints(six_layers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The six layers twice: `repeated` applies the MTP layer at two depths, `separate` has weights for each."""
+    folder = tmp_path_factory.mktemp("two-depths")
+    for name, options in (("repeated", {}), ("separate", {"mtp_use_repeated_layer": False})):
+        shutil.copytree(six_layers, folder / name)
+        config = json.loads((folder / name / "config.json").read_text())
+        config |= {"num_nextn_predict_layers": 2} | options
+        (folder / name / "config.json").write_text(json.dumps(config))
+    second = {}
+    for tensor, values in folder_weights(six_layers):
+        if found := re.fullmatch(r"mtp\.layers\.(\d)\.(.*)", tensor):
+            second[f"mtp.layers.{int(found[1]) + 2}.{found[2]}"] = values.flip(0).contiguous()
+    save_file(second, folder / "separate" / "second.safetensors")
+    index_file = folder / "separate" / "model.safetensors.index.json"
+    index = json.loads(index_file.read_text())
+    index["weight_map"] |= dict.fromkeys(second, "second.safetensors")
+    index_file.write_text(json.dumps(index))
     return folder
+
+
+@pytest.fixture(scope="module")
+def two_depths(checkpoints: Path) -> Path:
+    return checkpoints / "repeated"
 
 
 @pytest.fixture(scope="module")
 def out(two_depths: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the program wrote what it saw in each layout."""
     folder = tmp_path_factory.mktemp("seen")
-    argv = [sys.executable, "-m", "tests.megatron.parity_program", str(two_depths), str(folder), *LAYOUTS, "claims"]
+    argv = [sys.executable, "-m", "tests.megatron.parity_program", str(two_depths), str(folder), *LAYOUTS]
+    argv += ["claims", "separate"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-6000:]
     return folder
@@ -121,12 +140,11 @@ def test_a_packed_document_has_the_log_probs_that_it_has_alone(claims: dict[str,
     assert claims["isolation"]["difference"] <= 3e-6
 
 
-@pytest.mark.parametrize("order", ["", "_reversed", "_other_padding"])
 @pytest.mark.parametrize("cut", CUTS)
 def test_losses_do_not_depend_on_how_samples_are_cut_packed_ordered_or_padded(
-    cut: str, order: str, claims: dict[str, Any], one: dict[str, Any]
+    cut: str, claims: dict[str, Any], one: dict[str, Any]
 ) -> None:
-    seen, want = claims["cuts"][f"{cut}{order}"], one["padded"]
+    seen, want = claims["cuts"][cut], one["padded"]
     assert seen["update"] == pytest.approx(want["update"], rel=1e-5)
     assert worst(seen["gradients"], want["gradients"]) <= (GRADIENTS, "")
 
@@ -140,6 +158,18 @@ def test_the_mtp_loss_is_the_cross_entropy_so_many_tokens_ahead(depth: int, clai
     update = one["padded"]["update"]
     assert update[f"train/mtp_loss_{depth + 1}"] == pytest.approx(oracle["loop"] / oracle["targets"], rel=1e-5)
     assert update[f"train/mtp_acceptance_{depth + 1}"] == pytest.approx(oracle["top"] / oracle["targets"])
+
+
+def test_heads_with_weights_of_their_own_are_trained_and_exported_each(checkpoints: Path, out: Path) -> None:
+    seen = torch.load(out / "separate.pt")
+    source = dict(folder_weights(checkpoints / "separate"))
+    assert {name.split(".")[2] for name in source if name.startswith("mtp.")} == {"0", "1", "2", "3"}
+    assert seen["weights"].keys() == source.keys()
+    assert [name for name in source if not torch.equal(seen["weights"][name].float(), source[name].float())] == []
+    for depth, oracle in enumerate(seen["mtp_oracle"]):
+        assert oracle["recorded"] == pytest.approx(oracle["loop"], rel=1e-6)
+        want = pytest.approx(oracle["loop"] / oracle["targets"], rel=1e-5)
+        assert seen["update"][f"train/mtp_loss_{depth + 1}"] == want
 
 
 def test_ids_of_prompts_and_padding_are_no_mtp_targets(claims: dict[str, Any]) -> None:
