@@ -28,6 +28,11 @@ class Division:
     shape: tuple[int, int]
     """[B, L] of the batch that was divided."""
 
+    def tokens(self) -> tuple[int, int]:
+        """Tokens of this rank's samples, and how many the model computes for them, padding included."""
+        real = sum(int(one.batch.length_B.sum()) for one in self.micro_batches)
+        return real, sum(one.source_RS.numel() for one in self.micro_batches)
+
     def restore(self, parts: Sequence[Tensor]) -> Tensor:
         """Values of the divided batch's tokens, [B, L], from those of each micro-batch; a collective call."""
         if self.samples is None:

@@ -47,6 +47,10 @@ class Update:
     """Learning rate of the step."""
     means: dict[str, float]
     """Means over response tokens of the loss terms' values."""
+    tokens: int
+    """Tokens of prompts and responses of all ranks; padding is none."""
+    padding: float
+    """Share of padding in what the model computed."""
     mtp: Mapping[int, MtpReport]
     """What each MTP depth, from 0, did; without those that had no target."""
     mtp_grad_norm: float | None
@@ -60,6 +64,7 @@ class Update:
     def metrics(self, prefix: str) -> dict[str, float]:
         """The same under the names of the metrics file; no MTP loss rather than a made-up one."""
         named = {f"{prefix}/loss": self.loss, f"{prefix}/grad_norm": self.grad_norm, f"{prefix}/lr": self.lr}
+        named |= {f"{prefix}/tokens": self.tokens, f"{prefix}/padding": self.padding}
         mtp = {f"{prefix}/mtp_loss": self.mtp_loss, f"{prefix}/mtp_grad_norm": self.mtp_grad_norm}
         for depth, one in self.mtp.items():
             mtp |= {f"{prefix}/mtp_loss_{depth + 1}": one.loss, f"{prefix}/mtp_acceptance_{depth + 1}": one.acceptance}
@@ -120,14 +125,16 @@ class Trainer:
             chunk.zero_grad_buffer()  # type: ignore[operator]
         self._optimizer.zero_grad()
         lr = learning_rate(self._schedule)
-        micro_batches = self._divide(batch).micro_batches
-        reported = passes.forward_backward(self._model, micro_batches, self._loss_function(loss), mtp)
+        division = self._divide(batch)
+        reported = passes.forward_backward(self._model, division.micro_batches, self._loss_function(loss), mtp)
         grad_norm = self._step()
         sums = _reduced(_added(reported))
         means = {name: value / max(tokens, 1) for name, value in sums.items()}
         mtp_report = _mtp_report(mtp, mtp_targets_per_depth) if mtp else {}
         mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
-        return Update(means.pop("loss"), grad_norm, lr, means, mtp_report, mtp_grad_norm)
+        real, computed = process.sum_over_dp(torch.tensor(division.tokens()).to(process.device())).tolist()
+        padding = 1 - real / computed
+        return Update(means.pop("loss"), grad_norm, lr, means, real, padding, mtp_report, mtp_grad_norm)
 
     @property
     def state(self) -> TrainingState:

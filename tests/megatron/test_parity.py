@@ -19,7 +19,7 @@ from nemotron_rl.checkpoint.layout import CheckpointFolder
 from nemotron_rl.planner.shards import Shard, model_sizes, stage_shards
 from nemotron_rl.rollout.reference.load import folder_weights
 from tests.megatron.claims_program import CUTS
-from tests.megatron.parity_program import LAYOUTS, MODES
+from tests.megatron.parity_program import LAYOUTS, MODES, SHAPES
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -81,6 +81,11 @@ def worst(got: dict[str, Tensor], want: dict[str, Tensor]) -> tuple[float, str]:
     return max((relative(got[name], want[name]), name) for name in want)
 
 
+def metrics(seen: dict[str, Any]) -> dict[str, float]:
+    """Of an update, without what layouts may differ in."""
+    return {name: value for name, value in seen["update"].items() if name != "train/padding"}
+
+
 def relative(got: Tensor, want: Tensor) -> float:
     assert got.shape == want.shape
     largest = float(want.abs().max())
@@ -118,7 +123,15 @@ def test_logprobs_and_metrics_are_those_of_one_rank(layout: str, mode: str, out:
     seen, want = torch.load(out / f"{layout}.pt")[mode], one["padded"]
     for got, expected in zip(seen["logprobs"], want["logprobs"], strict=True):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
-    assert seen["update"] == pytest.approx(want["update"], rel=1e-5)
+    assert metrics(seen) == pytest.approx(metrics(want), rel=1e-5)
+
+
+def test_padding_is_reported_and_not_counted_as_tokens(one: dict[str, Any]) -> None:
+    tokens = sum(map(sum, SHAPES))
+    padded, packed = (one[mode]["update"] for mode in MODES)
+    assert padded["train/tokens"] == packed["train/tokens"] == tokens
+    assert padded["train/padding"] == pytest.approx(1 - tokens / (len(SHAPES) * max(map(sum, SHAPES))))
+    assert packed["train/padding"] == 0.0
 
 
 def test_every_tensor_that_trains_has_a_gradient(one: dict[str, Any]) -> None:
@@ -145,7 +158,7 @@ def test_losses_do_not_depend_on_how_samples_are_cut_packed_ordered_or_padded(
     cut: str, claims: dict[str, Any], one: dict[str, Any]
 ) -> None:
     seen, want = claims["cuts"][cut], one["padded"]
-    assert seen["update"] == pytest.approx(want["update"], rel=1e-5)
+    assert metrics(seen) == pytest.approx(metrics(want), rel=1e-5)
     assert worst(seen["gradients"], want["gradients"]) <= (GRADIENTS, "")
 
 
