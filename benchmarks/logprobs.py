@@ -20,7 +20,7 @@ from benchmarks import common
 if TYPE_CHECKING:
     from torch import Tensor
 
-HIDDEN = 256
+HIDDEN = 64
 VOCABULARY, TOKENS = 131_072, 8_192
 QUICK_VOCABULARY, QUICK_TOKENS = 32_768, 2_048
 GOAL = 8.0

@@ -36,6 +36,7 @@ def plan(
 
     Parameters are exact; activations, caches and the runtime are estimates for fused kernels without recomputation.
     """
+    from nemotron_rl.errors import InputError
     from nemotron_rl.planner.advice import suggestions
     from nemotron_rl.planner.gpus import gpu_bytes
     from nemotron_rl.planner.plan import Assumptions, Planner
@@ -45,6 +46,8 @@ def plan(
 
     settings = options.load_options(preset, config, sets, {"--source": source}).settings
     capacity = gpu_memory or gpu_bytes(gpu)
+    if engine_gpus and settings.parallel.world_size % engine_gpus:
+        raise InputError(f"engines of {engine_gpus} GPUs do not divide the {settings.parallel.world_size} of the run")
     model = run_config(settings)
     assumptions = Assumptions(prompt_tokens=prompt_tokens, engine_gpus=engine_gpus)
     planner = Planner(model, settings.source.uri, capacity, assumptions)

@@ -47,6 +47,15 @@ def model_can_be_split(settings: Settings) -> Iterator[Broken]:
 
 
 @rule
+def samples_of_a_prompt_differ(settings: Settings) -> Iterator[Broken]:
+    if settings.rollout.sampling.temperature == 0:
+        yield Broken(
+            "rollout.sampling.temperature",
+            "greedy sampling makes all samples of a prompt equal, and their advantages 0; use 1.0",
+        )
+
+
+@rule
 def the_longest_response_fits_into_a_pass(settings: Settings) -> Iterator[Broken]:
     per_gpu, cp = settings.train.max_tokens_per_gpu, settings.parallel.cp
     longest = settings.rollout.sampling.max_new_tokens + 1  # and a prompt

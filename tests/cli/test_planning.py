@@ -32,6 +32,7 @@ def test_a_plan_that_does_not_fit_says_what_is_too_large_and_what_would_fit(cli)
     ("arguments", "message"),
     [
         (["--gpu", "h20"], "unknown GPU 'h20' (did you mean h200?)"),
+        (["--preset", "nano", "--engine-gpus", "3"], "engines of 3 GPUs do not divide the 8"),
         (["--gpu-memory", "lots"], "should be a size such as 5GB"),
         (["--source", "hf://someone/else"], "not known without downloading it"),
         (["--preset", "ultra", "--set", "parallel.tp=16"], "parallel.tp = 16"),

@@ -34,6 +34,7 @@ DENSE = {
 BROKEN = {
     "ranks_multiply_up_to_the_world_size": ({"parallel.world_size": 3, "parallel.tp": 2}, "the nearest is 4"),
     "model_can_be_split": ({"parallel.world_size": 3, "parallel.tp": 3}, "use 1, 2 or 4 (nearest: 2)"),
+    "samples_of_a_prompt_differ": ({"rollout.sampling.temperature": 0}, "all samples of a prompt equal"),
     "the_longest_response_fits_into_a_pass": (
         {"train.max_tokens_per_gpu": 4},
         "a response of 5 tokens and its prompt must fit into one pass; use more than 6",
