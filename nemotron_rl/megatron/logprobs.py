@@ -17,7 +17,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 CHUNK_BYTES = 64 * 2**20
-"""Size of one chunk's fp32 logits; about three times as much is in use at once."""
+"""Size of one chunk's fp32 logits; up to three times as much is in use at once."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ class _TokenLogprobs(torch.autograd.Function):
             logits_CV = _logits(hidden_NH[rows], weight_VH, temperature)
             chosen_N[rows] = logits_CV.gather(1, local_N[rows, None]).squeeze(1) * is_local_N[rows]
             largest_N[rows] = logits_CV.amax(1)
-            exp_CV = torch.exp(logits_CV - largest_N[rows, None])
-            total_N[rows] = exp_CV.sum(1)
+            exp_CV = logits_CV.sub(largest_N[rows, None]) if entropy else logits_CV.sub_(largest_N[rows, None])
+            total_N[rows] = exp_CV.exp_().sum(1)
             if entropy:
                 weighted_N[rows] = torch.einsum("cv,cv->c", exp_CV, logits_CV)
+            del logits_CV, exp_CV  # before those of the next chunk are made
         largest_N, total_N, chosen_N, weighted_N = _over_vocabulary(largest_N, total_N, chosen_N, weighted_N, tp_group)
         lse_N = largest_N + total_N.log()
         entropy_N = lse_N - weighted_N / total_N if entropy else torch.zeros_like(lse_N)
@@ -112,6 +113,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 grad_hidden_NH[rows] = grad_CV.to(weight_VH.dtype) @ weight_VH
             if grad_weight_VH is not None:
                 grad_weight_VH.addmm_(grad_CV.T, hidden_NH[rows].float())
+            del logprob_CV, grad_CV
         grad_weight = grad_weight_VH.to(weight_VH.dtype) if grad_weight_VH is not None else None
         return grad_hidden_NH, grad_weight, None, None, None, None, None
 
