@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
@@ -13,15 +14,20 @@ from nemotron_rl.config.training import OptimizerSettings
 from nemotron_rl.errors import InputError
 from nemotron_rl.planner.advice import suggestions
 from nemotron_rl.planner.engine import engine_memory
-from nemotron_rl.planner.gpus import GPU_BYTES, gpu_bytes
+from nemotron_rl.planner.gpus import gpu_bytes
 from nemotron_rl.planner.plan import Assumptions, MemoryPlan, Planner, optimizer_bytes
-from nemotron_rl.planner.shards import Shard, model_sizes
+from nemotron_rl.planner.shards import Shard
 from nemotron_rl.preflight import run_config, split_limits
 
 
-def planned(preset: str, gpu: str = "h200", **overrides: object) -> MemoryPlan:
-    settings = load_settings(preset, overrides=overrides, environ={})
-    return Planner(run_config(settings), settings.source.uri, gpu_bytes(gpu), Assumptions()).plan(settings)
+@cache
+def planner_of(preset: str, gpu: str) -> Planner:
+    """Counting the 50,000 tensors of a large model takes a second."""
+    return Planner(run_config(load_settings(preset, environ={})), preset, gpu_bytes(gpu), Assumptions())
+
+
+def planned(preset: str, **overrides: object) -> MemoryPlan:
+    return planner_of(preset, "h200").plan(load_settings(preset, overrides=overrides, environ={}))
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -65,9 +71,7 @@ def test_earlier_stages_keep_more_micro_batches() -> None:
 
 
 def test_an_engine_splits_experts_over_all_its_gpus_and_attention_over_the_mamba_groups() -> None:
-    settings = load_settings("ultra", environ={})
-    config = run_config(settings)
-    sizes = model_sizes(config)
+    sizes = planner_of("ultra", "h200").sizes
     engine = engine_memory(
         sizes,
         {"K": 256, "D": 16384, "C": 18432, "W": 4},
@@ -91,10 +95,9 @@ def test_everything_that_is_said_to_fit_does(preset: str, gpu: str) -> None:
     settings = load_settings(
         preset, overrides={"train.optimizer.distributed": False, "train.optimizer.moments": "fp32"}, environ={}
     )
-    config = run_config(settings)
-    planner = Planner(config, preset, GPU_BYTES[gpu], Assumptions())
+    planner = planner_of(preset, gpu)
     assert not planner.plan(settings).fits
-    offered = suggestions(planner, settings, split_limits(config))
+    offered = suggestions(planner, settings, split_limits(run_config(settings)))
     assert offered
     for advice in offered:
         overrides = [
@@ -120,6 +123,6 @@ def test_unknown_gpus_and_models_are_refused_with_what_to_do() -> None:
         run_config(settings)
 
 
-def test_the_plan_as_json_has_its_stages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_as_json_has_its_stages() -> None:
     plan = planned("ultra")
     assert len(json.loads(plan.model_dump_json())["stages"]) == 4
