@@ -6,6 +6,7 @@ The parent imports; each rank of a gang is a fork of it. Only for tests: importi
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -21,17 +22,17 @@ def run_gang(ranks: int, program: Callable[[], None]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    children = [_fork(rank, ranks, port, program) for rank in range(ranks)]
-    failed = []
-    for _ in children:
+    living = {_fork(rank, ranks, port, program): rank for rank in range(ranks)}
+    first_failed: int | None = None
+    while living:
         pid, status = os.wait()
-        if status:
-            failed.append(children.index(pid))
-            for other in children:  # they would wait for the failed one
-                if other != pid and not failed[1:]:
-                    _end(other)
-    if failed:
-        raise RuntimeError(f"rank {failed[0]} of {ranks} failed first")
+        failed = living.pop(pid)
+        if status and first_failed is None:
+            first_failed = failed
+            for other in living:  # they would wait for the failed one
+                os.kill(other, signal.SIGKILL)
+    if first_failed is not None:
+        raise RuntimeError(f"rank {first_failed} of {ranks} failed")
 
 
 def _fork(rank: int, ranks: int, port: int, program: Callable[[], None]) -> int:
@@ -55,10 +56,3 @@ def _fork(rank: int, ranks: int, port: int, program: Callable[[], None]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-def _end(pid: int) -> None:
-    try:
-        os.kill(pid, 9)
-    except ProcessLookupError:
-        return
