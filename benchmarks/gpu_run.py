@@ -83,6 +83,7 @@ def launch(settings: Settings, start: Path, folder: Path) -> None:
     request = TrainRequest(
         settings=settings,
         out=out,
+        run_dir=folder / "run",
         metrics=folder / "metrics.jsonl",
         start=start,
         prompts=write_prompts(folder / "prompts.jsonl", questions),

@@ -17,6 +17,7 @@ from nemotron_rl.checkpoint.selection import select_config
 from nemotron_rl.checkpoint.source import open_source, validate_uri
 from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.cluster.factory import open_cluster
+from nemotron_rl.config.geometry import Geometry
 from nemotron_rl.config.parallel import check_parallel
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.prompts import load_prompts
@@ -46,13 +47,25 @@ def preflight(settings: Settings, *, surroundings: bool = True) -> None:
 
 def check_source(settings: Settings) -> None:
     """The source exists and is whole, has the layers, and can be split; remote sources as far as their name tells."""
-    uri = settings.source.uri
-    validate_uri(uri)
-    config = _known_config(uri)
+    config = _sliced_config(settings)
+    if config is not None:
+        check_split(settings, config)
+
+
+def run_config(settings: Settings) -> Mapping[str, Any]:
+    """config.json of the model that the run trains, split as the settings say, without fetching anything.
+
+    Raises:
+        InputError: the source is remote and not well known, has not the layers, or cannot be split like this.
+    """
+    config = _sliced_config(settings)
     if config is None:
-        return
-    sliced = select_config(config, settings.slice.layers, settings.slice.mtp, uri)
-    check_split(settings, sliced)
+        raise InputError(
+            f"the sizes of {settings.source.uri} are not known without downloading it\n"
+            f"  Give a local folder with its config.json, or synth://PRESET: {', '.join(preset_names())}."
+        )
+    check_split(settings, config)
+    return config
 
 
 def check_split(settings: Settings, config: Mapping[str, Any]) -> None:
@@ -61,14 +74,27 @@ def check_split(settings: Settings, config: Mapping[str, Any]) -> None:
     Raises:
         SettingsError: It cannot; offers the nearest split that can.
     """
-    check_parallel(
-        settings.parallel,
-        n_layers=len(read_pattern(config).main),
+    check_parallel(settings.parallel, n_layers=len(read_pattern(config).main), **vars(split_limits(config)))
+
+
+def split_limits(config: Mapping[str, Any]) -> Geometry:
+    """The sizes of a config that a split must divide."""
+    return Geometry(
         n_groups=int(config["n_groups"]),
         n_heads=int(config["num_attention_heads"]),
         n_kv_heads=int(config["num_key_value_heads"]),
         n_experts=int(config.get("n_routed_experts") or 0),
+        n_mamba_heads=int(config["mamba_num_heads"]),
+        expert_width=int(config.get("moe_intermediate_size") or 0),
     )
+
+
+def _sliced_config(settings: Settings) -> dict[str, Any] | None:
+    """config.json of the layers that are kept; None for a remote model that is not well known."""
+    uri = settings.source.uri
+    validate_uri(uri)
+    config = _known_config(uri)
+    return None if config is None else select_config(config, settings.slice.layers, settings.slice.mtp, uri)
 
 
 def _known_config(uri: str) -> Mapping[str, Any] | None:

@@ -31,6 +31,13 @@ def train(start: Artifact, prompts: Artifact, settings: Settings) -> Artifact:
     def make(out: Path) -> Facts:
         store = run_store(settings)
         folder, questions = store.fetch(start), store.fetch(prompts) / TRAIN_FILE
-        return job.run(TrainRequest, out, start=folder, prompts=questions)
+        return job.run(
+            TrainRequest,
+            out,
+            run_dir=settings.run_dir.absolute(),
+            start=folder,
+            prompts=questions,
+            inputs=(start.digest, prompts.digest),
+        )
 
     return build(STAGE, settings, recipe, make)

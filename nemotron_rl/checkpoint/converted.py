@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nemotron_rl.checkpoint.dtypes import NUMPY_DTYPES
-from nemotron_rl.checkpoint.layout import LARGEST_JSON, CheckpointFolder, read_config
+from nemotron_rl.checkpoint.layout import CONFIG_FILE, LARGEST_JSON, CheckpointFolder, read_json_object
 from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.checkpoint.tensor_table import TensorSpec
 from nemotron_rl.errors import CheckpointError
@@ -40,7 +40,7 @@ def open_converted(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder} is not a converted checkpoint: it has no folder {FOLDER}. `nemotron-rl convert` makes one."
         )
-    config = read_config(folder)
+    config = read_json_object(folder / CONFIG_FILE)
     read_pattern(config, str(folder / "config.json"))
     source_tensors(folder)
     return config

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from nemotron_rl import __version__
-from nemotron_rl.cli import checkpoints, convert, runs, stages
+from nemotron_rl.cli import checkpoints, convert, planning, runs, stages
 from nemotron_rl.cli.errors import show_error
 from nemotron_rl.errors import NemotronRLError
 
@@ -54,6 +54,7 @@ runs.register(app)
 checkpoints.register(app)
 convert.register(app)
 stages.register(app)
+planning.register(app)
 
 
 def main() -> None:

@@ -20,14 +20,22 @@ class Geometry:
     """Attention key/value heads."""
     n_experts: int
     """Routed experts; 0 for a dense model."""
+    n_mamba_heads: int
+    """Mamba2 heads."""
+    expert_width: int
+    """Inner width of a routed expert; 0 for a dense model."""
 
 
 _BY_PRESET = {
-    "tiny": Geometry(n_groups=4, n_heads=4, n_kv_heads=2, n_experts=8),
-    "nano-4b": Geometry(n_groups=8, n_heads=40, n_kv_heads=8, n_experts=0),
-    "nano-30b-a3b": Geometry(n_groups=8, n_heads=32, n_kv_heads=2, n_experts=128),
-    "super-120b-a12b": Geometry(n_groups=8, n_heads=32, n_kv_heads=2, n_experts=512),
-    "ultra-550b-a55b": Geometry(n_groups=8, n_heads=64, n_kv_heads=2, n_experts=512),
+    "tiny": Geometry(n_groups=4, n_heads=4, n_kv_heads=2, n_experts=8, n_mamba_heads=8, expert_width=128),
+    "nano-4b": Geometry(n_groups=8, n_heads=40, n_kv_heads=8, n_experts=0, n_mamba_heads=96, expert_width=0),
+    "nano-30b-a3b": Geometry(n_groups=8, n_heads=32, n_kv_heads=2, n_experts=128, n_mamba_heads=64, expert_width=1856),
+    "super-120b-a12b": Geometry(
+        n_groups=8, n_heads=32, n_kv_heads=2, n_experts=512, n_mamba_heads=128, expert_width=2688
+    ),
+    "ultra-550b-a55b": Geometry(
+        n_groups=8, n_heads=64, n_kv_heads=2, n_experts=512, n_mamba_heads=256, expert_width=5120
+    ),
 }
 
 

@@ -23,7 +23,15 @@ class Broken:
 
 
 def check_parallel(
-    parallel: ParallelSettings, *, n_layers: int, n_groups: int, n_heads: int, n_kv_heads: int, n_experts: int
+    parallel: ParallelSettings,
+    *,
+    n_layers: int,
+    n_groups: int,
+    n_heads: int,
+    n_kv_heads: int,
+    n_experts: int,
+    n_mamba_heads: int,
+    expert_width: int,
 ) -> None:
     """Raise SettingsError when a model of these sizes cannot be split like this.
 
@@ -34,20 +42,37 @@ def check_parallel(
         n_heads: Attention query heads.
         n_kv_heads: Attention key/value heads; they are replicated when there are more ranks than heads.
         n_experts: Routed experts, 0 for a dense model.
+        n_mamba_heads: Mamba2 heads; context-parallel ranks share those of a tensor-parallel rank.
+        expert_width: Inner width of a routed expert, 0 for a dense model; expert tensor parallelism splits it.
     """
     broken = [
         *broken_pipeline(parallel, n_layers),
-        *broken_parallel(parallel, n_groups=n_groups, n_heads=n_heads, n_kv_heads=n_kv_heads, n_experts=n_experts),
+        *broken_parallel(
+            parallel,
+            n_groups=n_groups,
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            n_experts=n_experts,
+            n_mamba_heads=n_mamba_heads,
+            expert_width=expert_width,
+        ),
     ]
     values = parallel.model_dump()
     raise_problems([Problem(rule.key, rule.message, values[rule.key.split(".")[1]]) for rule in broken])
 
 
 def broken_parallel(
-    parallel: ParallelSettings, *, n_groups: int, n_heads: int, n_kv_heads: int, n_experts: int
+    parallel: ParallelSettings,
+    *,
+    n_groups: int,
+    n_heads: int,
+    n_kv_heads: int,
+    n_experts: int,
+    n_mamba_heads: int,
+    expert_width: int,
 ) -> Iterator[Broken]:
     """Every limit of the model that the split does not respect."""
-    tp, ep = parallel.tp, parallel.ep
+    tp = parallel.tp
     allowed = [size for size in divisors(n_groups) if n_heads % size == 0 and _kv_fits(n_kv_heads, size)]
     if tp not in allowed:
         sizes = f"{n_groups} Mamba groups, {n_heads} attention heads and {n_kv_heads} key/value heads"
@@ -55,11 +80,34 @@ def broken_parallel(
             "parallel.tp",
             f"does not divide the model's {sizes}; use {one_of(allowed)} (nearest: {nearest_number(tp, allowed)})",
         )
-    if n_experts == 0 and ep > 1:
-        yield Broken("parallel.ep", "the model has no experts to split; use 1")
-    elif n_experts and n_experts % ep:
+    else:
+        yield from _broken_context(parallel, n_groups // tp, n_mamba_heads // tp)
+    yield from _broken_experts(parallel, n_experts, expert_width)
+
+
+def _broken_context(parallel: ParallelSettings, groups: int, heads: int) -> Iterator[Broken]:
+    """Between conv and scan a Mamba layer has whole sequences and a part of the heads: it needs heads for all ranks."""
+    allowed = [size for size in divisors(heads) if groups % size == 0 or size % groups == 0]
+    if parallel.cp not in allowed:
+        yield Broken(
+            "parallel.cp",
+            f"cannot share out the {heads} Mamba heads in {groups} groups of a tensor-parallel rank; "
+            f"use {one_of(allowed)} (nearest: {nearest_number(parallel.cp, allowed)})",
+            ("parallel.tp",),
+        )
+
+
+def _broken_experts(parallel: ParallelSettings, n_experts: int, expert_width: int) -> Iterator[Broken]:
+    ep, etp = parallel.ep, parallel.etp
+    for key, size in (("parallel.ep", ep), ("parallel.etp", etp)):
+        if n_experts == 0 and size > 1:
+            yield Broken(key, "the model has no experts to split; use 1")
+    if n_experts and n_experts % ep:
         choice = nearest_number(ep, divisors(n_experts))
         yield Broken("parallel.ep", f"does not divide the model's {n_experts} experts; the nearest is {choice}")
+    if n_experts and expert_width % etp:
+        choice = nearest_number(etp, divisors(expert_width))
+        yield Broken("parallel.etp", f"does not divide an expert's width of {expert_width}; the nearest is {choice}")
 
 
 def broken_pipeline(parallel: ParallelSettings, n_layers: int) -> Iterator[Broken]:

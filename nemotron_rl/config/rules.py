@@ -47,10 +47,24 @@ def model_can_be_split(settings: Settings) -> Iterator[Broken]:
 
 
 @rule
-def parallelism_is_supported(settings: Settings) -> Iterator[Broken]:
-    for name in ("cp", "etp"):
-        if getattr(settings.parallel, name) > 1:
-            yield Broken(f"parallel.{name}", "is not supported by the trainer yet; use 1")
+def samples_of_a_prompt_differ(settings: Settings) -> Iterator[Broken]:
+    if settings.rollout.sampling.temperature == 0:
+        yield Broken(
+            "rollout.sampling.temperature",
+            "greedy sampling makes all samples of a prompt equal, and their advantages 0; use 1.0",
+        )
+
+
+@rule
+def the_longest_response_fits_into_a_pass(settings: Settings) -> Iterator[Broken]:
+    per_gpu, cp = settings.train.max_tokens_per_gpu, settings.parallel.cp
+    longest = settings.rollout.sampling.max_new_tokens + 1  # and a prompt
+    if per_gpu is not None and per_gpu * cp < longest:
+        yield Broken(
+            "train.max_tokens_per_gpu",
+            f"a response of {longest - 1} tokens and its prompt must fit into one pass; use more than {longest // cp}",
+            ("rollout.sampling.max_new_tokens", "parallel.cp"),
+        )
 
 
 @rule
@@ -131,6 +145,32 @@ def schedules_decay_downwards(settings: Settings) -> Iterator[Broken]:
                 f"should not be above {name}.optimizer.lr = {optimizer.lr:g}",
                 (f"{name}.optimizer.lr",),
             )
+
+
+@rule
+def optimizer_variants_have_what_they_need(settings: Settings) -> Iterator[Broken]:
+    for name, phase in (("train", settings.train), ("warmup", settings.warmup)):
+        optimizer, prefix = phase.optimizer, f"{name}.optimizer"
+        variants = {"moments": optimizer.moments != "fp32", "cpu_offload": optimizer.cpu_offload > 0}
+        neutral = {"moments": "fp32", "cpu_offload": "0"}
+        for variant, wanted in variants.items():
+            key, involved = f"{prefix}.{variant}", ("model.backend", f"{prefix}.distributed")
+            if wanted and settings.model.backend == "cpu":
+                yield Broken(
+                    key, f"the optimizer of the cpu backend is torch's AdamW; use {neutral[variant]}", involved
+                )
+            elif wanted and not optimizer.distributed:
+                yield Broken(key, f"needs {prefix}.distributed = true; set it, or use {neutral[variant]}", involved)
+
+
+@rule
+def resume_names_a_checkpoint(settings: Settings) -> Iterator[Broken]:
+    resume = settings.train.resume
+    if isinstance(resume, int):
+        if resume < 1:
+            yield Broken("train.resume", f"there is no checkpoint of step {resume}; use none to start from step 0")
+    elif resume not in ("auto", "none") and not resume.startswith("/"):
+        yield Broken("train.resume", "should be auto, none, a step number, or the absolute path of a checkpoint or run")
 
 
 @rule

@@ -9,11 +9,37 @@ from pydantic import Field
 from nemotron_rl.config.base import Frozen
 
 
-class OptimizerSettings(Frozen):
-    """AdamW and its learning-rate schedule."""
+class LrScaleSettings(Frozen):
+    """Learning rates of groups of parameters, as multiples of the schedule's; 0 freezes a group.
 
+    A parameter belongs to the first group here that it fits: a router of the MTP head is part of the head.
+    """
+
+    mtp: float = Field(1.0, ge=0)
+    """The multi-token-prediction head."""
+    router: float = Field(1.0, ge=0)
+    """MoE routers."""
+    experts: float = Field(1.0, ge=0)
+    """Routed experts."""
+    mamba: float = Field(1.0, ge=0)
+    """Mamba mixers."""
+    embeddings: float = Field(1.0, ge=0)
+    """Token embedding and output layer."""
+
+
+class OptimizerSettings(Frozen):
+    """AdamW and its learning-rate schedule. Under bf16 it works on fp32 masters of the weights."""
+
+    distributed: bool = False
+    """Split masters and moments over data-parallel ranks (DistributedOptimizer): the same steps, less memory."""
+    moments: Literal["fp32", "bf16"] = "fp32"
+    """Type of Adam's moments (megatron's precision-aware optimizer); bf16 needs CUDA and Transformer Engine."""
+    cpu_offload: float = Field(0.0, ge=0, le=1)
+    """Share of the optimizer that lives, and steps, in host memory; above 0 needs CUDA."""
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate."""
+    lr_scale: LrScaleSettings = LrScaleSettings()
+    """Other learning rates for some groups of parameters."""
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the end of the decay."""
     warmup_steps: int = Field(0, ge=0)
@@ -62,6 +88,20 @@ class WarmupSettings(Frozen):
     """Its own optimizer and schedule."""
 
 
+class CheckpointSettings(Frozen):
+    """When training is saved, in `{output_dir}/{run_id}/checkpoints/step_N`, so that it can go on after an end."""
+
+    every: int = Field(10, ge=0)
+    """Steps between saves; the last step is saved too. 0 saves nothing: a run that ends starts again from step 0.
+
+    A save that is due while the one before is still being written waits for the next step.
+    """
+    keep: int = Field(2, ge=1)
+    """Complete checkpoints that are kept; older ones are deleted."""
+    background: bool = True
+    """Write while training goes on, from a copy in host memory. Off: training waits, and needs no memory for it."""
+
+
 class TrainSettings(Frozen):
     """The RL phase."""
 
@@ -70,8 +110,23 @@ class TrainSettings(Frozen):
     prompts_per_step: int = Field(16, ge=1)
     """Prompts per step, all ranks together; each gives `rollout.samples_per_prompt` samples."""
     micro_batch_size: int = Field(32, ge=1)
-    """Samples per forward and backward pass on one rank."""
+    """Samples per forward and backward pass on one rank, padded to the longest of the batch."""
+    max_tokens_per_gpu: int | None = Field(None, ge=1)
+    """Instead of `micro_batch_size`: as many samples per pass as have together up to so many tokens per GPU.
+
+    They are packed without padding, and shared out so that all data-parallel ranks get about equally many tokens.
+    """
     optimizer: OptimizerSettings = OptimizerSettings()
     """AdamW and its schedule."""
     mtp: MtpSettings = MtpSettings()
     """The multi-token-prediction head."""
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    """Saving of the training state."""
+    resume: int | str = "auto"
+    """`auto`: from this run's newest complete checkpoint, if there is one. `none`: from step 0, deleting them.
+
+    A step number, or the path of a run or of a checkpoint of another run: from there, and later ones of this run are
+    deleted. A job that is started again goes on from what it saved itself, except with `none`.
+    """
+    dump_details: bool = False
+    """Keep each step's samples, log-probs, advantages and loss inputs, for `nemotron-rl replay`."""

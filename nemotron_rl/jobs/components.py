@@ -52,12 +52,19 @@ def connect(trainer: Trainer, engine: Engine) -> WeightSync:
 def build_trainer(request: TrainRequest) -> Trainer:
     """The trainer with the starting weights, and a copy of them when the KL penalty needs it."""
     settings = request.settings
-    model = build_model(request.start, settings.model, settings.parallel, mtp=settings.train.mtp)
+    model = build_model(
+        request.start,
+        settings.model,
+        settings.parallel,
+        mtp=settings.train.mtp,
+        distributed_optimizer=settings.train.optimizer.distributed,
+    )
     return Trainer(
         model,
         settings.train.optimizer,
         steps=settings.train.steps,
         micro_batch_size=settings.train.micro_batch_size,
+        max_tokens_per_gpu=settings.train.max_tokens_per_gpu,
         mtp=settings.train.mtp,
         temperature=settings.rollout.sampling.temperature,
         keep_reference=settings.algorithm.kl_coef > 0,

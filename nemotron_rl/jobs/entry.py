@@ -17,6 +17,7 @@ def run[R: Request](kind: type[R], job: Callable[[R], None]) -> None:
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {job.__module__} REQUEST.json")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("nemotron_rl").setLevel(logging.INFO)
     path = Path(sys.argv[1])
     try:
         with report_failure(path.parent):

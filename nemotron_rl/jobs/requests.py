@@ -64,12 +64,16 @@ class WarmupRequest(Request):
 
 
 class TrainRequest(Request):
-    """RL; the result is a Hugging Face checkpoint folder."""
+    """RL; the result is a Hugging Face checkpoint folder. The job may be started again, and goes on where it was."""
 
+    run_dir: Path
+    """The run's folder; `checkpoints` and `details` are below it."""
     start: Path
     """Converted folder or Hugging Face checkpoint folder."""
     prompts: Path
     """JSONL of training prompts."""
+    inputs: tuple[str, ...] = ()
+    """Digests of start and prompts; a checkpoint of others is not resumed. Empty: not compared."""
 
 
 class EvaluateRequest(Request):

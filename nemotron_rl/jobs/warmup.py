@@ -29,12 +29,19 @@ def warmup(request: WarmupRequest) -> None:
         return LossTerms(-logprob_BL)
 
     with process.model_parallel(settings.model, settings.parallel, settings.seed):
-        model = build_model(request.start, settings.model, settings.parallel, mtp=settings.train.mtp)
+        model = build_model(
+            request.start,
+            settings.model,
+            settings.parallel,
+            mtp=settings.train.mtp,
+            distributed_optimizer=settings.warmup.optimizer.distributed,
+        )
         trainer = Trainer(
             model,
             settings.warmup.optimizer,
             steps=settings.warmup.steps,
             micro_batch_size=settings.train.micro_batch_size,
+            max_tokens_per_gpu=settings.train.max_tokens_per_gpu,
             mtp=settings.train.mtp,
         )
         tokenizer = ChatTokenizer.from_folder(request.start)

@@ -22,6 +22,7 @@ from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.training import MtpSettings
 from nemotron_rl.megatron import torch_dist
 from nemotron_rl.megatron.backend.local_modules import transformer_engine_is_installed
+from nemotron_rl.megatron.modules.output_layer import DeferredOutputLayer, defer_output_layers
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -46,6 +47,15 @@ class MegatronModel:
         """The chunks without DDP."""
         return [getattr(chunk, "module", chunk) for chunk in self.chunks]
 
+    def hybrid(self) -> list[Any]:
+        """The HybridModels themselves, below DDP and a mixed-precision wrapper."""
+        return [getattr(chunk, "module", chunk) for chunk in self.unwrapped()]
+
+    def output_layer(self) -> DeferredOutputLayer:
+        """The output layer; only the last pipeline stage has it."""
+        layer: DeferredOutputLayer = self.hybrid()[-1].output_layer
+        return layer
+
 
 def build_model(
     start: Path,
@@ -54,9 +64,11 @@ def build_model(
     *,
     mtp: MtpSettings | None = None,
     trainable: bool = True,
+    distributed_optimizer: bool = False,
 ) -> MegatronModel:
     """The model of `start` with its weights. Process groups must exist.
 
+    `distributed_optimizer` must be what the optimizer's settings say: gradients are laid out for it.
     Without `mtp` the head is built, loaded and exported, but never trained.
     """
     bridge = AutoBridge.from_hf_config(AutoConfig.from_pretrained(start))
@@ -66,7 +78,7 @@ def build_model(
     provider.finalize()
     chunks = provider.provide_distributed_model(
         wrap_with_ddp=trainable,
-        ddp_config=_ddp_config() if trainable else None,
+        ddp_config=_ddp_config(distributed_optimizer) if trainable else None,
         use_cpu_initialization=model.backend == "cpu",
         fp16=False,
         bf16=model.dtype == "bf16",
@@ -149,6 +161,7 @@ def _configure(
             raise AttributeError(f"megatron-bridge's provider has no setting {name!r} any more")
         setattr(provider, name, value)
     provider.register_pre_wrap_hook(_separate_experts)
+    provider.register_pre_wrap_hook(defer_output_layers)
 
 
 def _has_weights_per_depth(start: Path, provider: Any) -> bool:
@@ -188,9 +201,9 @@ def _separate_experts(models: list[Any]) -> list[Any]:
     return models
 
 
-def _ddp_config() -> DistributedDataParallelConfig:
+def _ddp_config(distributed_optimizer: bool) -> DistributedDataParallelConfig:
     return DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=False
+        grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=distributed_optimizer
     )
 
 

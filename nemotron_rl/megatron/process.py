@@ -12,7 +12,8 @@ from megatron.core import parallel_state
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
-from nemotron_rl.errors import InputError
+from nemotron_rl.errors import InputError, NemotronRLError
+from nemotron_rl.megatron.micro_batch import SequenceGrid
 
 
 @contextlib.contextmanager
@@ -60,10 +61,40 @@ def dp_size() -> int:
     return size
 
 
-def sum_over_dp(values: torch.Tensor) -> torch.Tensor:
-    """The sum of `values` over data-parallel replicas, on each of them; in place, and returned."""
-    dist.all_reduce(values, group=parallel_state.get_data_parallel_group())
+def sequence_grid() -> SequenceGrid:
+    """How sequences are split over this rank's tensor- and context-parallel groups."""
+    cp_group = parallel_state.get_context_parallel_group()
+    return SequenceGrid(
+        tp=parallel_state.get_tensor_model_parallel_world_size(), cp_group=cp_group if cp_group.size() > 1 else None
+    )
+
+
+def is_first_cp_rank() -> bool:
+    """Whether this rank holds the first part of every sequence, and speaks for those that hold the others."""
+    return bool(parallel_state.get_context_parallel_rank() == 0)
+
+
+def sum_over_dp(values: torch.Tensor, *, with_cp: bool = False) -> torch.Tensor:
+    """The sum of `values` over data-parallel replicas, on each of them; in place, and returned.
+
+    With `with_cp` also over context-parallel ranks, for what each of these has seen a part of.
+    """
+    dist.all_reduce(values, group=parallel_state.get_data_parallel_group(with_context_parallel=with_cp))
     return values
+
+
+def max_over_dp(value: int) -> int:
+    """The largest `value` of the data-parallel replicas."""
+    largest = torch.tensor(value, device=device())
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=parallel_state.get_data_parallel_group())
+    return int(largest)
+
+
+def concatenated_over_dp(tensor: torch.Tensor) -> torch.Tensor:
+    """The replicas' tensors of one shape, one after the other along the first dimension."""
+    parts = [torch.empty_like(tensor) for _ in range(dp_size())]
+    dist.all_gather(parts, tensor, group=parallel_state.get_data_parallel_group())
+    return torch.cat(parts)
 
 
 def from_pipeline_last(tensor: torch.Tensor) -> torch.Tensor:
@@ -114,7 +145,42 @@ def from_replica_leader[T](make: Callable[[], T]) -> T:
     """
     group = parallel_state.get_model_parallel_group()
     leader = dist.get_process_group_ranks(group)[0]
-    result = [make() if dist.get_rank() == leader else None]
-    dist.broadcast_object_list(result, src=leader, group=group)
+    result = [make() if dist.get_rank() == leader and is_first_cp_rank() else None]
+    if is_first_cp_rank():
+        dist.broadcast_object_list(result, src=leader, group=group)
+    if parallel_state.get_context_parallel_world_size() > 1:  # the others have model-parallel groups of their own
+        cp_group = parallel_state.get_context_parallel_group()
+        dist.broadcast_object_list(result, src=dist.get_process_group_ranks(cp_group)[0], group=cp_group)
     value: T = result[0]  # type: ignore[assignment]
+    return value
+
+
+def agreed[T](action: Callable[[], T]) -> T:
+    """What `action` returns on this rank, once it has succeeded on every rank; a collective call.
+
+    Raises:
+        NemotronRLError: on every rank the one that the first failing rank met, so that none waits for another.
+    """
+    failure: NemotronRLError | None = None
+    try:
+        result = action()
+    except NemotronRLError as error:
+        failure = error
+    failures: list[NemotronRLError | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(failures, failure)
+    for met in failures:
+        if met is not None:
+            raise met
+    return result
+
+
+def from_first_rank[T](make: Callable[[], T]) -> T:
+    """What `make` returns on the first rank, where alone it is called, on every rank.
+
+    Raises:
+        NemotronRLError: on every rank what `make` raised.
+    """
+    made = [agreed(lambda: make() if is_first_rank() else None)]
+    dist.broadcast_object_list(made, src=0)
+    value: T = made[0]  # type: ignore[assignment]
     return value

@@ -6,8 +6,10 @@ B samples of this data-parallel rank · L tokens
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 
 import torch
 from megatron.core.distributed import finalize_model_grads
@@ -17,11 +19,14 @@ from torch import Tensor
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
 from nemotron_rl.errors import NemotronRLError
 from nemotron_rl.megatron import passes, process
+from nemotron_rl.megatron.checkpointing.state import TrainingState
+from nemotron_rl.megatron.division import divide
 from nemotron_rl.megatron.local_views import local_views
-from nemotron_rl.megatron.logprobs import token_logprobs
+from nemotron_rl.megatron.micro_batch import MicroBatch
 from nemotron_rl.megatron.model import MegatronModel
-from nemotron_rl.megatron.mtp_loss import CONTEXT, MtpContext, mtp_targets
+from nemotron_rl.megatron.mtp_loss import MtpContext, MtpReport, mtp_targets
 from nemotron_rl.megatron.optimizer import build_optimizer, build_schedule, learning_rate
+from nemotron_rl.megatron.predictions import response_logprobs
 from nemotron_rl.megatron.reference import ReferenceWeights
 from nemotron_rl.megatron.weights import exported_weights
 from nemotron_rl.rl.batch import Batch
@@ -43,15 +48,27 @@ class Update:
     """Learning rate of the step."""
     means: dict[str, float]
     """Means over response tokens of the loss terms' values."""
-    mtp_loss: float | None
-    """Mean MTP cross-entropy in nats over all depths; None when no token was a target."""
+    tokens: int
+    """Tokens of prompts and responses of all ranks; padding is none."""
+    padding: float
+    """Share of padding in what the model computed."""
+    mtp: Mapping[int, MtpReport]
+    """What each MTP depth, from 0, did; without those that had no target."""
     mtp_grad_norm: float | None
-    """Global L2 norm of the MTP head's gradient before its clipping; None with `mtp_loss`."""
+    """Global L2 norm of the MTP head's gradient before its clipping; None when it was not trained."""
+
+    @property
+    def mtp_loss(self) -> float | None:
+        """Mean MTP cross-entropy in nats over all depths; None when no token was a target."""
+        return fmean(one.loss for one in self.mtp.values()) if self.mtp else None
 
     def metrics(self, prefix: str) -> dict[str, float]:
         """The same under the names of the metrics file; no MTP loss rather than a made-up one."""
         named = {f"{prefix}/loss": self.loss, f"{prefix}/grad_norm": self.grad_norm, f"{prefix}/lr": self.lr}
+        named |= {f"{prefix}/tokens": self.tokens, f"{prefix}/padding": self.padding}
         mtp = {f"{prefix}/mtp_loss": self.mtp_loss, f"{prefix}/mtp_grad_norm": self.mtp_grad_norm}
+        for depth, one in self.mtp.items():
+            mtp |= {f"{prefix}/mtp_loss_{depth + 1}": one.loss, f"{prefix}/mtp_acceptance_{depth + 1}": one.acceptance}
         return named | self.means | {name: value for name, value in mtp.items() if value is not None}
 
 
@@ -66,11 +83,13 @@ class Trainer:
         steps: int,
         micro_batch_size: int,
         mtp: MtpSettings,
+        max_tokens_per_gpu: int | None = None,
         temperature: float = 1.0,
         keep_reference: bool = False,
     ) -> None:
         self._model = model
-        self._micro_batch_size, self._temperature = micro_batch_size, temperature
+        self._divide = partial(divide, micro_batch_size=micro_batch_size, max_tokens_per_gpu=max_tokens_per_gpu)
+        self._temperature = temperature
         self._mtp = mtp if mtp.enabled and model.mtp_depths else None
         self._optimizer = build_optimizer(optimizer, model.chunks, bf16=model.config.bf16)
         self._schedule = build_schedule(optimizer, self._optimizer, steps)
@@ -79,10 +98,10 @@ class Trainer:
 
     def logprobs(self, batch: Batch) -> Tensor:
         """Log-probs of the batch's tokens now, fp32 [B, L], 0 outside the response; on every rank."""
-        micro_batches = list(batch.micro_batches(self._micro_batch_size))
-        parts = passes.forward(self._model, micro_batches, self._read_logprobs)
-        logprob_BL = torch.cat(parts).cpu() if parts else torch.zeros_like(batch.mask_BL)
-        return process.from_pipeline_last(logprob_BL)
+        division = self._divide(batch)
+        parts = passes.forward(self._model, division.micro_batches, self._read_logprobs)
+        logprob_BL = division.restore(parts) if parts else torch.zeros_like(batch.mask_BL, device=process.device())
+        return process.from_pipeline_last(logprob_BL.contiguous()).cpu()
 
     def reference_logprobs(self, batch: Batch) -> Tensor:
         """The same of the model that training started from.
@@ -103,19 +122,25 @@ class Trainer:
         """
         tokens, *mtp_targets_per_depth = self._global_counts(batch)
         mtp = self._mtp_context(tokens, mtp_targets_per_depth)
-        setattr(self._model.config, CONTEXT, mtp)
         for chunk in self._model.chunks:
             chunk.zero_grad_buffer()  # type: ignore[operator]
         self._optimizer.zero_grad()
-        lr = learning_rate(self._optimizer)
-        micro_batches = list(batch.micro_batches(self._micro_batch_size))
-        reported = passes.forward_backward(self._model, micro_batches, self._loss_function(loss), mtp is not None)
+        lr = learning_rate(self._schedule)
+        division = self._divide(batch)
+        reported = passes.forward_backward(self._model, division.micro_batches, self._loss_function(loss), mtp)
         grad_norm = self._step()
         sums = _reduced(_added(reported))
         means = {name: value / max(tokens, 1) for name, value in sums.items()}
-        mtp_loss = _mtp_mean(mtp, mtp_targets_per_depth) if mtp else None
+        mtp_report = _mtp_report(mtp, mtp_targets_per_depth) if mtp else {}
         mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
-        return Update(means.pop("loss"), grad_norm, lr, means, mtp_loss, mtp_grad_norm)
+        real, computed = process.sum_over_dp(torch.tensor(division.tokens()).to(process.device())).tolist()
+        padding = 1 - real / computed
+        return Update(means.pop("loss"), grad_norm, lr, means, real, padding, mtp_report, mtp_grad_norm)
+
+    @property
+    def state(self) -> TrainingState:
+        """What updates change; to be saved, and to be loaded into."""
+        return TrainingState(self._model.unwrapped(), self._optimizer, self._schedule)
 
     def sleep(self) -> None:
         """Give a GPU's gradient buffers and cached memory to whoever shares it; weights stay where they are."""
@@ -137,15 +162,18 @@ class Trainer:
         """See `megatron.local_views`."""
         return local_views(self._model)
 
-    def _read_logprobs(self, batch: Batch, logits_BLV: Tensor) -> Tensor:
-        return token_logprobs(logits_BLV, batch.tokens_BL, self._temperature) * batch.mask_BL
+    def _read_logprobs(self, micro_batch: MicroBatch, hidden_sRH: Tensor) -> Tensor:
+        return response_logprobs(self._model.output_layer(), hidden_sRH, micro_batch, self._temperature)
 
     def _loss_function(self, loss: TokenLoss) -> passes.LossFunction:
-        def summed(batch: Batch, logits_BLV: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-            terms = loss(token_logprobs(logits_BLV, batch.tokens_BL, self._temperature), batch)
+        def summed(micro_batch: MicroBatch, hidden_sRH: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+            batch = micro_batch.batch
+            terms = loss(self._read_logprobs(micro_batch, hidden_sRH), batch)
             total = (terms.loss_BL * batch.weight_BL).sum()
             sums = {name: (value_BL * batch.mask_BL).sum() for name, value_BL in terms.means.items()}
-            return total, batch.mask_BL.sum().long(), {"loss": total.detach(), **sums}
+            # Context-parallel ranks hold parts of the same samples: the tokens count once.
+            tokens = batch.mask_BL.sum().long() * process.is_first_cp_rank()
+            return total, tokens, {"loss": total.detach(), **sums}
 
         return summed
 
@@ -177,16 +205,19 @@ def _added(reported: Sequence[dict[str, Tensor]]) -> dict[str, float]:
     return {name: float(sum(one[name] for one in reported)) for name in (reported[0] if reported else ())}
 
 
-def _reduced(sums: dict[str, float]) -> dict[str, float]:
+def _reduced(sums: Mapping[str, float], *, with_cp: bool = False) -> dict[str, float]:
     """Sums over data-parallel ranks, on every rank and pipeline stage."""
     names = sorted(sums)
-    totals = process.sum_over_dp(torch.tensor([sums[name] for name in names], dtype=torch.float64).to(process.device()))
+    own = torch.tensor([sums[name] for name in names], dtype=torch.float64).to(process.device())
+    totals = process.sum_over_dp(own, with_cp=with_cp)
     return process.value_from_pipeline_last(dict(zip(names, totals.tolist(), strict=True)))
 
 
-def _mtp_mean(context: MtpContext, targets_per_depth: Sequence[int]) -> float:
-    """Mean over depths of the mean cross-entropy, equal on all ranks."""
-    recorded = {f"depth{depth}": float(value) for depth, value in enumerate(context.loss_sum_per_depth)}
-    sums = _reduced(recorded)
-    means = [sums[f"depth{depth}"] / count for depth, count in enumerate(targets_per_depth) if count]
-    return sum(means) / len(means)
+def _mtp_report(context: MtpContext, targets_per_depth: Sequence[int]) -> dict[int, MtpReport]:
+    """What each depth did, equal on all ranks; of the depths that had targets."""
+    sums = _reduced({name: float(value) for name, value in context.sums.items()}, with_cp=True)
+    return {
+        depth: MtpReport(sums[f"loss{depth}"] / count, sums[f"accepted{depth}"] / count)
+        for depth, count in enumerate(targets_per_depth)
+        if count
+    }

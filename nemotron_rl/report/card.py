@@ -11,7 +11,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import JsonValue
 
-from nemotron_rl.checkpoint.layout import read_config, read_json_object
+from nemotron_rl.checkpoint.layout import CONFIG_FILE, read_json_object
 from nemotron_rl.checkpoint.slice_plan import PROVENANCE_FILE
 from nemotron_rl.checkpoint.source import source_name
 from nemotron_rl.checkpoint.spelling import read_pattern
@@ -63,7 +63,10 @@ class CardFacts(Frozen):
 def card_facts(settings: Settings, start: Path, measured: Sequence[Measured] = ()) -> CardFacts:
     """The facts of a training run that started from the folder `start`."""
     said = read_json_object(start / PROVENANCE_FILE) if (start / PROVENANCE_FILE).exists() else {}
-    source, pattern = str(said.get("source", source_name(settings.source.uri))), read_pattern(read_config(start))
+    source, pattern = (
+        str(said.get("source", source_name(settings.source.uri))),
+        read_pattern(read_json_object(start / CONFIG_FILE)),
+    )
     hub = _HUB.fullmatch(source)
     layers, revision = said.get("layers"), said.get("revision") or (hub[2] if hub else None)
     shown = settings.model_dump(mode="json")

@@ -5,7 +5,7 @@ B samples · L tokens
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -46,11 +46,28 @@ class Batch:
         """A copy with some tensors replaced."""
         return replace(self, **tensors)
 
+    @property
+    def length_B(self) -> Tensor:
+        """Tokens of each sample up to the last one of its response, at least 1; what follows is padding. int64 [B]."""
+        place_L = torch.arange(1, self.mask_BL.shape[1] + 1, device=self.mask_BL.device)
+        return torch.where(self.mask_BL > 0, place_L, 1).amax(1)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """A copy with every tensor replaced by what `function` makes of it."""
+        return Batch(**{f.name: function(getattr(self, f.name)) for f in fields(self)})
+
     def micro_batches(self, size: int) -> Iterator[Batch]:
         """Consecutive groups of `size` samples; the last may be smaller."""
         for first in range(0, len(self.tokens_BL), size):
             rows = slice(first, first + size)
-            yield Batch(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+            yield self.map(lambda tensor, rows=rows: tensor[rows])  # type: ignore[misc]
+
+
+def ahead(values_BL: Tensor, tokens: int) -> Tensor:
+    """At position t the value of position t + `tokens`; 0 where that is beyond the end."""
+    moved_BL = torch.zeros_like(values_BL)
+    moved_BL[:, : max(values_BL.shape[1] - tokens, 0)] = values_BL[:, tokens:]
+    return moved_BL
 
 
 def make_batch(sequences: Sequence[TokenSequence], pad_token: int, multiple: int = 1) -> Batch:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nemotron_rl.checkpoint.geometries import preset_config, preset_names
+from nemotron_rl.config import presets
 from nemotron_rl.config.geometry import geometry_of
 from nemotron_rl.config.load import load_settings
 from nemotron_rl.config.model import ParallelSettings
@@ -16,14 +18,27 @@ from nemotron_rl.config.parallel import broken_parallel, check_parallel
 from nemotron_rl.config.rules import RULES, check_settings
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import SettingsError
+from nemotron_rl.preflight import check_source
 
 CUDA = {"model.backend": "cuda", "rollout.engine": "sglang"}
 SLURM = {"cluster.kind": "slurm"}
-DENSE = {"n_layers": 4, "n_groups": 8, "n_heads": 8, "n_kv_heads": 8, "n_experts": 0}
+DENSE = {
+    "n_layers": 4,
+    "n_groups": 8,
+    "n_heads": 8,
+    "n_kv_heads": 8,
+    "n_experts": 0,
+    "n_mamba_heads": 16,
+    "expert_width": 0,
+}
 BROKEN = {
     "ranks_multiply_up_to_the_world_size": ({"parallel.world_size": 3, "parallel.tp": 2}, "the nearest is 4"),
     "model_can_be_split": ({"parallel.world_size": 3, "parallel.tp": 3}, "use 1, 2 or 4 (nearest: 2)"),
-    "parallelism_is_supported": ({"parallel.world_size": 2, "parallel.cp": 2}, "not supported by the trainer yet"),
+    "samples_of_a_prompt_differ": ({"rollout.sampling.temperature": 0}, "all samples of a prompt equal"),
+    "the_longest_response_fits_into_a_pass": (
+        {"train.max_tokens_per_gpu": 4},
+        "a response of 5 tokens and its prompt must fit into one pass; use more than 6",
+    ),
     "prompts_spread_evenly_over_data_parallel_ranks": (
         {"parallel.world_size": 2, "train.prompts_per_step": 7},
         "multiple of the 2 data-parallel ranks; the nearest is 8",
@@ -35,6 +50,8 @@ BROKEN = {
     ),
     "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
     "schedules_decay_downwards": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
+    "optimizer_variants_have_what_they_need": ({"train.optimizer.moments": "bf16"}, "torch's AdamW; use fp32"),
+    "resume_names_a_checkpoint": ({"train.resume": "latest"}, "should be auto, none, a step number"),
     "prompt_files_come_in_pairs": ({"data.train_file": "a.jsonl"}, "is needed with data.train_file"),
     "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 550}, "hold out at most 549"),
     "ranks_spread_evenly_over_nodes": (
@@ -71,24 +88,60 @@ def test_valid_settings_break_no_rule():
 
 
 def test_check_settings_names_the_key_and_value():
-    with pytest.raises(SettingsError, match=r"parallel\.cp = 2"):
-        check_settings(Settings(run_id="x", parallel=ParallelSettings(world_size=2, cp=2)))
+    with pytest.raises(SettingsError, match=r"parallel\.cp = 3"):
+        check_settings(Settings(run_id="x", parallel=ParallelSettings(world_size=3, cp=3)))
 
 
 @given(st.integers(1, 20), st.sampled_from([4, 8]), st.sampled_from([4, 32, 40]), st.sampled_from([1, 2, 8]))
 def test_tp_is_accepted_exactly_when_everything_divides(tp, n_groups, n_heads, n_kv_heads):
     parallel = ParallelSettings(world_size=tp, tp=tp)
     sizes = {"n_groups": n_groups, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "n_experts": 8}
+    sizes |= {"n_mamba_heads": 2 * n_groups, "expert_width": 64}
     fits = n_groups % tp == 0 and n_heads % tp == 0 and (n_kv_heads % tp == 0 or tp % n_kv_heads == 0)
     assert fits == (not list(broken_parallel(parallel, **sizes)))
 
 
 @given(st.integers(1, 16), st.integers(1, 20), st.integers(0, 20))
 def test_the_nearest_choice_that_a_message_offers_is_accepted(ep, world, experts):
-    sizes = {"n_groups": 8, "n_heads": 8, "n_kv_heads": 8, "n_experts": experts}
+    sizes = DENSE | {"n_experts": experts, "expert_width": 64 * bool(experts)}
+    del sizes["n_layers"]
     for broken in broken_parallel(ParallelSettings(world_size=world, ep=ep), **sizes):
         choice = int(broken.message.rsplit(" ", 1)[-1])
         assert not list(broken_parallel(ParallelSettings(world_size=world, ep=choice), **sizes))
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 40), st.sampled_from([8, 16, 24, 128]))
+def test_cp_is_accepted_exactly_when_megatron_can_share_out_the_mamba_heads(tp, cp, heads):
+    sizes = {key: value for key, value in DENSE.items() if key != "n_layers"} | {"n_mamba_heads": heads}
+    groups, mine = 8 // tp, heads // tp
+    # The assertions of megatron-core 0.19.2 in MambaContextParallel.__init__.
+    fits = mine % cp == 0 and (cp % groups == 0 if groups < cp else groups % cp == 0)
+    broken = list(broken_parallel(ParallelSettings(world_size=tp * cp, tp=tp, cp=cp), **sizes))
+    assert fits == (not broken)
+    for rule in broken:
+        choice = int(rule.message.rsplit(" ", 1)[-1].rstrip(")"))
+        assert not list(broken_parallel(ParallelSettings(world_size=tp * choice, tp=tp, cp=choice), **sizes))
+
+
+def test_expert_tensor_parallelism_divides_an_experts_width():
+    sizes = DENSE | {"n_experts": 8, "expert_width": 96}
+    with pytest.raises(SettingsError, match="does not divide an expert's width of 96; the nearest is 4"):
+        check_parallel(ParallelSettings(world_size=5, etp=5), **sizes)
+    with pytest.raises(SettingsError, match=r"parallel.etp = 2\n.*no experts to split"):
+        check_parallel(ParallelSettings(world_size=2, etp=2), **DENSE)
+
+
+def test_geometry_has_the_sizes_of_the_published_configs():
+    for name in preset_names():
+        config, known = preset_config(name), geometry_of(f"synth://{name}")
+        assert vars(known) == {
+            "n_groups": config["n_groups"],
+            "n_heads": config["num_attention_heads"],
+            "n_kv_heads": config["num_key_value_heads"],
+            "n_experts": config.get("n_routed_experts") or 0,
+            "n_mamba_heads": config["mamba_num_heads"],
+            "expert_width": config.get("moe_intermediate_size") or 0 if config.get("n_routed_experts") else 0,
+        }
 
 
 def test_a_dense_model_has_no_experts_to_split():
@@ -125,3 +178,37 @@ def test_every_combination_of_small_splits_is_judged_without_failing():
         except SettingsError:
             continue
         assert world % (tp * pp) == 0 and world % (ep * pp) == 0
+
+
+@pytest.mark.parametrize("preset", presets.preset_names())
+def test_every_preset_can_be_split_as_it_says(preset):
+    settings = load_settings(preset, environ={})
+    check_source(settings)  # the layers and sizes of its model too, which are known without a download
+    assert settings.parallel.dp >= 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "ranks", "split"),
+    [("ultra", 128, (8, 4, 32)), ("ultra-4layer", 8, (1, 1, 8)), ("super", 32, (4, 2, 8)), ("nano", 8, (2, 2, 2))],
+)
+def test_presets_of_published_models_have_their_splits(preset, ranks, split):
+    parallel = load_settings(preset, environ={}).parallel
+    assert (parallel.world_size, (parallel.tp, parallel.pp, parallel.ep)) == (ranks, split)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({"warmup.optimizer.cpu_offload": 0.5}, "warmup.optimizer.cpu_offload", "torch's AdamW; use 0"),
+        (
+            {"model.backend": "cuda", "train.optimizer.cpu_offload": 1.0},
+            "train.optimizer.cpu_offload",
+            "needs train.optimizer.distributed = true",
+        ),
+    ],
+)
+def test_optimizer_variants_that_cannot_run_are_refused(changes, key, message):
+    with pytest.raises(SettingsError) as refused:
+        load_settings("tiny", overrides=changes, environ={})
+    assert key in str(refused.value)
+    assert message in str(refused.value)

@@ -16,7 +16,12 @@ from nemotron_rl.jobs.requests import EvaluateRequest, TrainRequest
 def test_a_request_survives_its_file(tmp_path: Path) -> None:
     settings = load_settings("tiny", environ={})
     request = TrainRequest(
-        settings=settings, out=tmp_path, metrics=tmp_path / "m", start=tmp_path, prompts=tmp_path / "p"
+        settings=settings,
+        out=tmp_path,
+        metrics=tmp_path / "m",
+        run_dir=tmp_path,
+        start=tmp_path,
+        prompts=tmp_path / "p",
     )
     assert TrainRequest.read(request.write(tmp_path / "request.json")) == request
 

@@ -127,44 +127,48 @@ def _mtp_oracle(trainer: Any, model: Any, batch: Any) -> dict[str, float]:
     """The MTP loss by a loop over tokens: position i of the head predicts token i + 2, and only response tokens."""
     import torch
 
-    from nemotron_rl.megatron import passes
-
     captured: list[torch.Tensor] = []
-    hook = model.unwrapped()[0].output_layer.register_forward_hook(
-        lambda _m, _i, out: captured.append(out[0].detach().clone())
-    )
-    update_context = trainer._mtp_context(*_counts(trainer, batch))
-    model.config.nemotron_rl_mtp = update_context
-    passes.forward_backward(
-        model, [batch], lambda b, logits: (logits.sum() * 0, b.mask_BL.sum().long(), {}), with_mtp=True
-    )
+    hook = model.hybrid()[0].mtp.register_forward_hook(lambda _m, _i, out: captured.append(out.detach().clone()))
+    context = _mtp_alone(trainer, model, batch)
     hook.remove()
-    head_LBV = captured[0]  # the head comes first, the trunk last; the loss overwrites its logits, hence the clone
-    total, count = 0.0, 0
+    _, head_LBH = captured[0].chunk(2)  # the trunk's hidden states come first
+    head_LBV = model.output_layer().logits(head_LBH).detach().double()
+    total, count, top = 0.0, 0, 0
     for row in range(len(batch.tokens_BL)):
         for i in range(batch.tokens_BL.shape[1] - 2):
             if batch.mask_BL[row, i + 2]:
-                logprobs = head_LBV[i, row].double().log_softmax(-1)
-                total -= float(logprobs[batch.tokens_BL[row, i + 2]])
+                target = int(batch.tokens_BL[row, i + 2])
+                total -= float(head_LBV[i, row].log_softmax(-1)[target])
+                top += int(head_LBV[i, row].argmax()) == target
                 count += 1
-    return {"loop": total / count, "targets": count, "recorded": float(update_context.loss_sum_per_depth[0]) / count}
+    recorded = {name: float(value) / count for name, value in context.sums.items()}
+    return {"loop": total / count, "targets": count, "recorded": recorded["loss0"], "top": top / count} | {
+        "accepted": recorded["accepted0"]
+    }
 
 
 def _trunk_gradient(trainer: Any, model: Any, batch: Any) -> dict[str, float]:
     """Largest gradient that the MTP loss alone gives, inside the head and outside of it."""
-    from nemotron_rl.megatron import passes
-
     for chunk in model.chunks:
         chunk.zero_grad_buffer()
-    model.config.nemotron_rl_mtp = trainer._mtp_context(*_counts(trainer, batch))
-    passes.forward_backward(
-        model, [batch], lambda b, logits: (logits.sum() * 0, b.mask_BL.sum().long(), {}), with_mtp=True
-    )
+    _mtp_alone(trainer, model, batch)
     largest = {"mtp": 0.0, "trunk": 0.0}
     for name, parameter in model.unwrapped()[0].named_parameters():
         part = "mtp" if name.startswith("mtp.") else "trunk"
         largest[part] = max(largest[part], float(parameter.main_grad.abs().max()))
     return largest
+
+
+def _mtp_alone(trainer: Any, model: Any, batch: Any) -> Any:
+    """One pass whose only loss is MTP's; what it recorded."""
+    from nemotron_rl.megatron import passes
+
+    def nothing(micro_batch: Any, hidden: Any) -> Any:
+        return hidden.sum() * 0, micro_batch.batch.mask_BL.sum().long(), {}
+
+    context = trainer._mtp_context(*_counts(trainer, batch))
+    passes.forward_backward(model, trainer._divide(batch, micro_batch_size=99).micro_batches, nothing, context)
+    return context
 
 
 def _counts(trainer: Any, batch: Any) -> tuple[int, list[int]]:

@@ -76,6 +76,7 @@ def test_the_mtp_loss_is_the_cross_entropy_two_tokens_ahead(seen: Any) -> None:
     mtp = seen("one")["mtp"]
     assert mtp["targets"] > 0
     assert mtp["recorded"] == pytest.approx(mtp["loop"], rel=1e-5)
+    assert mtp["accepted"] == mtp["top"]
     assert seen("one")["update"]["update/mtp_loss"] == pytest.approx(mtp["loop"], rel=1e-5)
 
 
@@ -98,7 +99,8 @@ def test_a_split_over_ranks_gives_the_same_update(split: str, seen: Any) -> None
     one, other = seen("one"), seen(split)
     for got, want in zip(other["logprobs"], one["logprobs"], strict=True):
         assert got == pytest.approx(want, abs=2e-5)
-    assert other["update"] == pytest.approx(one["update"], rel=1e-5)
+    any_padding = {"update/padding": 0.0}  # which depends on the split, as it should
+    assert other["update"] | any_padding == pytest.approx(one["update"] | any_padding, rel=1e-5)
     ranks, axes = SPLITS[split]
     name = f"after-{ranks}-{axes.get('tp', 1)}-{axes.get('pp', 1)}-{axes.get('ep', 1)}.pt"
     expected = torch.load(Path(one["folder"]) / "after-1-1-1-1.pt")

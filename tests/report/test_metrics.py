@@ -37,6 +37,30 @@ def test_a_step_written_again_counts_as_last_written(tmp_path):
     assert read[1]["a"] == 3 and math.isnan(read[2]["a"])
 
 
+def test_a_job_that_resumes_with_a_new_file_is_followed_from_where_it_was(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1}\n{"step": 2}\n')
+    tail = MetricsTail(path)
+    assert [step["step"] for step in tail.new()] == [0, 1, 2]
+    (tmp_path / "new").write_text('{"step": 0, "longer": 1}\n{"step": 1, "longer": 1}\n')
+    (tmp_path / "new").replace(path)
+    assert tail.new() == []
+    with path.open("a") as file:
+        file.write('{"step": 2}\n{"step": 3}\n')
+    assert tail.new() == [{"step": 3}]
+
+
+def test_a_file_that_was_cut_is_followed_from_where_it_was(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1}\n')
+    tail = MetricsTail(path)
+    assert len(tail.new()) == 2
+    path.write_text('{"step": 0}\n')
+    assert tail.new() == []
+    path.write_text('{"step": 0}\n{"step": 1}\n{"step": 2}\n')
+    assert tail.new() == [{"step": 2}]
+
+
 @pytest.mark.parametrize("line", ["nope", "[1]", '{"step": "x"}'])
 def test_a_broken_complete_line_is_named(tmp_path, line):
     path = tmp_path / "metrics.jsonl"

@@ -55,19 +55,18 @@ def _random_state() -> list[Replacement]:
 
 
 def _optimizer() -> list[Replacement]:
-    from megatron.core.optimizer import clip_grads, optimizer
+    from megatron.core.optimizer import clip_grads, distrib_optimizer, optimizer
 
     reason = "asserts that gradients are torch.cuda.FloatTensor by name"
     clip = with_cuda_type_names(clip_grads.clip_grad_by_total_norm_fp32)
-    master = optimizer.Float16OptimizerWithFloat16Params
+    classes = (optimizer.Float16OptimizerWithFloat16Params, distrib_optimizer.DistributedOptimizer)
+    by_name = "tells parameters apart by CUDA type names"
     return [
         Replacement("megatron.core.optimizer.clip_grads", "clip_grad_by_total_norm_fp32", clip, reason),
         Replacement("megatron.core.optimizer.optimizer", "clip_grad_by_total_norm_fp32", clip, reason),
-        Replacement(
-            "megatron.core.optimizer.optimizer:Float16OptimizerWithFloat16Params",
-            "__init__",
-            with_cuda_type_names(master.__init__),
-            "tells parameters apart by CUDA type names",
+        *(
+            Replacement(f"{cls.__module__}:{cls.__name__}", "__init__", with_cuda_type_names(cls.__init__), by_name)
+            for cls in classes
         ),
     ]
 
