@@ -76,6 +76,17 @@ def observe(checkpoint: Path, parallel: ParallelSettings, scratch: Path) -> dict
         "different": [n for n in source if n in loaded and not torch.equal(loaded[n].float(), source[n])],
     }
 
+    if parallel.tp == parallel.pp == 1:
+        views = trainer.local_views()
+        seen["views"] = {
+            "missing": sorted(
+                name for name in loaded.keys() - views.keys() if ".experts." not in name or parallel.ep == 1
+            ),
+            "different": [n for n in views if not torch.equal(views[n].reshape(loaded[n].shape), loaded[n])],
+            "experts": sum(".mixer.experts." in name for name in views) / sum(".mixer.experts." in n for n in loaded),
+            "in_place": all(views[name].untyped_storage().data_ptr() in storages(model) for name in views),
+        }
+
     engine = ReferenceEngine.from_folder(checkpoint, ChatTokenizer.from_folder(checkpoint).eos_token_ids)
     proof = push(trainer.weights, engine, version=0)
     seen["proof"] = {"tensors": proof.tensors, "bytes": proof.nbytes}
@@ -121,6 +132,12 @@ def observe(checkpoint: Path, parallel: ParallelSettings, scratch: Path) -> dict
     still.update(batch, lambda logprob_BL, _: LossTerms(-logprob_BL))
     seen["step_at_lr_zero"] = {n: tensor_checksum(t) for n, t in still.weights()} == digest()
     return seen
+
+
+def storages(model: Any) -> set[int]:
+    """Where the model's parameters and buffers lie."""
+    own = (t for chunk in model.unwrapped() for t in (*chunk.parameters(), *chunk.buffers()))
+    return {tensor.untyped_storage().data_ptr() for tensor in own}
 
 
 def _mtp_oracle(trainer: Any, model: Any, batch: Any) -> dict[str, float]:

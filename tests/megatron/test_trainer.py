@@ -50,6 +50,12 @@ def seen(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     return run
 
 
+@pytest.mark.parametrize("split", ["one", "dp2", "ep2"])
+def test_views_of_this_ranks_parameters_are_what_is_exported(split: str, seen: Any) -> None:
+    views = seen(split)["views"]
+    assert views == {"missing": [], "different": [], "experts": 0.5 if split == "ep2" else 1.0, "in_place": True}
+
+
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_tensor_is_loaded_and_exported_bit_for_bit(split: str, seen: Any, checkpoint: Path) -> None:
     loaded = seen(split)["loaded"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.slow  # imports megatron
+from nemotron_rl.megatron.modules.experts import grouped_linear
 
 
 def by_loop(x: torch.Tensor, counts: list[int], weights: list[torch.Tensor]) -> torch.Tensor:
@@ -18,11 +17,6 @@ def by_loop(x: torch.Tensor, counts: list[int], weights: list[torch.Tensor]) -> 
     st.lists(st.integers(0, 9), min_size=1, max_size=5).filter(any), st.sampled_from([8, 16]), st.sampled_from([8, 24])
 )
 def test_values_and_gradients_are_those_of_a_loop(counts: list[int], width: int, out: int) -> None:
-    from nemotron_rl.megatron.backend import activate
-
-    activate("cpu")
-    from nemotron_rl.megatron.modules.experts import grouped_linear
-
     generator = torch.Generator().manual_seed(sum(counts))
     x = torch.randn(sum(counts), width, generator=generator).requires_grad_()
     weights = [torch.randn(out, width, generator=generator).requires_grad_() for _ in counts]
