@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -23,7 +24,7 @@ from nemotron_rl.config.load import load_settings
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.arithmetic import generate_arithmetic
 from nemotron_rl.data.prompts import write_prompts
-from nemotron_rl.jobs.requests import TrainRequest
+from nemotron_rl.jobs.requests import EvaluateRequest, TrainRequest
 
 LAYERS = (0, 1, 7, 8)
 QUICK = {"hidden_size": 1024, "moe_latent_size": 256, "moe_intermediate_size": 512, "vocab_size": 2048}
@@ -54,10 +55,13 @@ def run(arguments: argparse.Namespace, quick: bool, folder: Path) -> list[dict[s
     overrides = sizes | QUICK if quick else sizes
     start = folder / "start"
     if not start.exists():
-        print(synthesize("ultra-550b-a55b", start, layers=LAYERS, overrides=overrides).tally.total, flush=True)
+        began = time.perf_counter()
+        total = synthesize("ultra-550b-a55b", start, layers=LAYERS, overrides=overrides).tally.total
+        print(f"{total}, written in {time.perf_counter() - began:.0f} s", flush=True)
     settings = load_settings("ultra-4layer", overrides=settings_for(arguments, start), environ={})
     launch(settings, start, folder)
     check_export(start, folder / "out")
+    evaluate(settings, folder)
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -76,7 +80,18 @@ def settings_for(arguments: argparse.Namespace, start: Path) -> Sequence[str]:
 
 
 def launch(settings: Settings, start: Path, folder: Path) -> None:
-    """The job under torchrun; its output in `folder/job.log`."""
+    """The job under torchrun, to its end; its output in `folder/job.log`.
+
+    Raises:
+        CalledProcessError: when it failed.
+    """
+    process = started(settings, start, folder)
+    if process.wait():
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+
+
+def started(settings: Settings, start: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """The job under torchrun."""
     out = folder / "out"
     out.mkdir()
     questions, _ = generate_arithmetic(settings.data.shuffle_seed, settings.data.eval_prompts, settings.data.arithmetic)
@@ -92,7 +107,27 @@ def launch(settings: Settings, start: Path, folder: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
     module = ["-m", "nemotron_rl.jobs.train", str(request.write(folder / "request.json"))]
     with (folder / "job.log").open("wb") as log:
-        subprocess.run([*launcher, *module], stdout=log, stderr=subprocess.STDOUT, check=True)
+        return subprocess.Popen([*launcher, *module], stdout=log, stderr=subprocess.STDOUT)
+
+
+def evaluate(settings: Settings, folder: Path) -> None:
+    """The evaluation job on the exported checkpoint: the engine loads it from disk and answers held-out prompts."""
+    data = settings.data
+    _, questions = generate_arithmetic(data.shuffle_seed, data.eval_prompts, data.arithmetic)
+    out = folder / "evaluation"
+    out.mkdir()
+    request = EvaluateRequest(
+        settings=settings,
+        out=out,
+        metrics=out / "metrics.jsonl",
+        models={"trained": folder / "out"},
+        prompts=write_prompts(folder / "questions.jsonl", questions),
+    )
+    path = request.write(folder / "evaluate.json")
+    with (folder / "evaluate.log").open("wb") as log:
+        command = [sys.executable, "-m", "nemotron_rl.jobs.evaluate", str(path)]
+        subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
+    print((out / "evaluation.json").read_text(), flush=True)
 
 
 def check_export(start: Path, out: Path) -> None:
