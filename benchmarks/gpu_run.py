@@ -75,6 +75,7 @@ def settings_for(arguments: argparse.Namespace, start: Path) -> Sequence[str]:
         f"rollout.sglang.gpus_per_engine={gpus}",
         f"train.steps={arguments.steps}",
         "cluster.kind=local",
+        "train.checkpoint.every=0",  # masters and moments of a large model would fill this host's memory and disk
         *arguments.set,
     ]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
 from nemotron_rl.data.prompts import Prompt, load_prompts
@@ -47,6 +48,18 @@ def connect(trainer: Trainer, engine: Engine) -> WeightSync:
     if not isinstance(engine, SglangEngine):
         raise TypeError(f"no sync is known for a {type(engine).__name__}")
     return ColocatedSync(trainer, engine)
+
+
+@contextlib.contextmanager
+def engine_asleep(engine: Engine, sync: WeightSync, version: int) -> Iterator[None]:
+    """Gives the block the memory of an engine that sleeps for it, which gets its weights again afterwards."""
+    if isinstance(engine, ReferenceEngine):
+        yield
+        return
+    engine.sleep()
+    yield
+    engine.wake()
+    sync.push(version)
 
 
 def build_trainer(request: TrainRequest) -> Trainer:

@@ -12,7 +12,14 @@ def train(request: TrainRequest) -> None:
     settings = request.settings
     backend.activate(settings.model.backend)
     from nemotron_rl.data.sampler import PromptSampler
-    from nemotron_rl.jobs.components import build_collector, build_trainer, connect, open_engine, training_prompts
+    from nemotron_rl.jobs.components import (
+        build_collector,
+        build_trainer,
+        connect,
+        engine_asleep,
+        open_engine,
+        training_prompts,
+    )
     from nemotron_rl.jobs.experience import engine_metrics, experience, sample_metrics, sync_metrics
     from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
     from nemotron_rl.jobs.results import empty_folder
@@ -57,7 +64,7 @@ def train(request: TrainRequest) -> None:
                     proof = sync.push(version=step + 1)
                 measured = sample_metrics(samples, batch) | agreed | update.metrics("train") | sync_metrics(proof)
                 log.write(step, measured | phases.metrics() | saver.metrics() | memory_metrics())
-                saver.after(step + 1, trainer.state, sampler.position)
+                saver.after(step + 1, trainer.state, sampler.position, lambda: engine_asleep(engine, sync, step + 1))  # noqa: B023
         card = None
         if process.is_first_rank():  # which writes the checkpoint, and the metrics
             card = card_facts(settings, request.start, measured_reward(read_metrics(request.metrics)))

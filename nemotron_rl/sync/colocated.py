@@ -8,7 +8,7 @@ on the device. Both sides then digest every tensor where it lies (ops/digest.py)
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
 from nemotron_rl.ops.digest import Digester, digests
-from nemotron_rl.rollout.sglang.held import as_held
+from nemotron_rl.rollout.sglang.held import Part, as_held
 from nemotron_rl.rollout.sglang.message import Answer, HeldSpec, Order, ViewSpec
 from nemotron_rl.sync.push import SyncProof, first_difference
 
@@ -102,12 +102,13 @@ class ColocatedSync:
                 raise WeightMismatch(
                     f"weight version {version}: {len(names)} tensors {what}; the first is {min(names)}"
                 )
+        views = {name: self._part_of(spec, views[name]) for name, spec in held.items()}
         for name, spec in held.items():
             if views[name].numel() != torch.Size(spec.shape).numel():
                 raise WeightMismatch(
                     f"weight version {version}: {name} has shape {tuple(views[name].shape)}, held as {spec.shape}"
                 )
-        self._held, self._views = held, {name: views[name] for name in held}
+        self._held, self._views = held, views
 
     @property
     def _device(self) -> torch.device:
@@ -119,8 +120,11 @@ class ColocatedSync:
 
     def _digests_of_export(self) -> dict[str, int]:
         """One tensor at a time: the exported ones are valid until the next."""
-        named = ((name, tensor) for name, tensor in self._source.weights() if name in self._held)
+        named = ((name, self._part_of(self._held[name], tensor)) for name, tensor in self._exported())
         return {name: int(digests([self._as_held(name, tensor)])) for name, tensor in named}
+
+    def _exported(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, tensor) for name, tensor in self._source.weights() if name in self._held)
 
     def _digests_of_views(self) -> dict[str, int]:
         """Most views are what the engine holds bit for bit, and digested where they lie; the others are converted."""
@@ -140,12 +144,15 @@ class ColocatedSync:
         if not differing:
             return
         name = differing[0]
-        sent = next((tensor for n, tensor in self._source.weights() if n == name), None)
+        sent = next((self._part_of(self._held[n], tensor) for n, tensor in self._exported() if n == name), None)
         where = "was not exported" if sent is None else first_difference(self._as_held(name, sent), self._read(name))
         raise WeightMismatch(
             f"weight version {version}: {len(differing)} of {len(self._held)} tensors differ between trainer and "
             f"engine; {name} {where}"
         )
+
+    def _part_of(self, spec: HeldSpec, tensor: Tensor) -> Tensor:
+        return tensor if spec.part is None else Part(*spec.part).of(tensor)
 
     def _as_held(self, name: str, tensor: Tensor) -> Tensor:
         spec = self._held[name]

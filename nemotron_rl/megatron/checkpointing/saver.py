@@ -6,7 +6,8 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,9 @@ METRICS = "metrics.jsonl"
 """The metrics of all steps before the checkpoint, in it."""
 RANDOM = "random"
 """Folder of the random states, one file per rank."""
+
+
+Room = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,12 @@ class Saver:
         process.from_first_rank(lambda: replace_file(self._metrics, (folder / METRICS).read_bytes()))
         return Start(choice.record.step, choice.record.sampler_position)
 
-    def after(self, step: int, state: TrainingState, sampler_position: int) -> None:
+    def after(
+        self, step: int, state: TrainingState, sampler_position: int, room: Room = contextlib.nullcontext
+    ) -> None:
         """Call after `step` updates and their metrics: commits a save that is ready, starts one that is due.
+
+        The state is gathered inside `room()`, which may free memory of whoever shares the device.
 
         Raises:
             StoreError: a save failed, in the background too.
@@ -108,7 +116,8 @@ class Saver:
         if self._due and step == self._settings.train.steps:
             self._collect(wait=True)
         if self._due and self._pending is None:
-            self._begin(step, state, sampler_position)
+            with room():
+                self._begin(step, state, sampler_position)
             self._collect(wait=not self._settings.train.checkpoint.background)
         self._blocked_s += time.perf_counter() - started
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from nemotron_rl.rollout.sglang.message import (
     from_bytes,
     to_bytes,
 )
+from nemotron_rl.rollout.sglang.watch import EngineWatch, end_process
 
 _ANSWER_BYTES, _LONG_ANSWER_BYTES = 64 << 10, 64 << 20
 
@@ -36,7 +38,8 @@ class SglangEngine:
     def __init__(self, group: EngineGroup, stop_tokens: Sequence[int], arguments: Mapping[str, Any]) -> None:
         """Use `beside_trainer` or `of_checkpoint`."""
         self.group, self._stop_tokens = group, tuple(stop_tokens)
-        self._engine: Any = group.lead(lambda: _start(arguments, group.first_gpu))
+        self._watch: EngineWatch | None = None
+        self._engine: Any = group.lead(lambda: self._started(arguments))
         self.version: int | None = None
 
     @classmethod
@@ -106,8 +109,18 @@ class SglangEngine:
     def close(self) -> None:
         """End the engine's processes; a second call does nothing."""
         engine, self._engine = self._engine, None
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.stop()
         if engine is not None:
             engine.shutdown()
+
+    def _started(self, arguments: Mapping[str, Any]) -> Any:
+        before = {process.pid for process in psutil.Process().children(recursive=True)}
+        engine = _start(arguments, self.group.first_gpu)
+        started = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+        self._watch = EngineWatch([one for one in started if "sglang" in one.name()], end_process)
+        return engine
 
     def _generate(
         self, per_rank: Sequence[Sequence[GenerateRequest]], sampling: SamplingSettings

@@ -2,7 +2,8 @@
 
 The engine fuses and renames: query, key and value lie in one matrix, the experts of a layer in one tensor, `A_log` is
 kept as A = -exp(A_log), and the vocabulary is padded. With an attention tensor-parallel size of 1 every checkpoint
-tensor is a contiguous part of one parameter, so all weights can be copied, checked and compared through these views.
+tensor, or a rank's part of it, is a contiguous part of one parameter, so all weights can be copied, checked and
+compared through these views.
 """
 
 from __future__ import annotations
@@ -20,6 +21,19 @@ _PARTS = {"w13": "up_proj", "w2": "down_proj"}
 
 
 @dataclass(frozen=True)
+class Part:
+    """Consecutive rows or columns of a tensor."""
+
+    dim: int
+    start: int
+    length: int
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The part, a view."""
+        return tensor.narrow(self.dim, self.start, self.length)
+
+
+@dataclass(frozen=True)
 class Held:
     """One checkpoint tensor as the engine holds it."""
 
@@ -27,6 +41,8 @@ class Held:
     """A part of the engine's own parameter; writing to it changes the engine."""
     transform: Literal["same", "minus_exp"] = "same"
     """`minus_exp`: the view holds -exp of the checkpoint's tensor."""
+    part: Part | None = None
+    """The part of the checkpoint's tensor that this rank holds; None is the whole."""
 
 
 def held_tensors(model: Any) -> dict[str, Held]:
@@ -57,7 +73,7 @@ def _parts(name: str, tensor: Tensor, modules: Mapping[str, Any], config: Any) -
     elif name in ("model.embed_tokens.weight", "lm_head.weight"):
         yield ours, Held(_whole(name, tensor, config.vocab_size))
     else:
-        yield ours, Held(tensor)
+        yield ours, Held(tensor, part=_part(tensor, modules[name.rpartition(".")[0]]))
 
 
 def _experts(routed: re.Match[str], tensor: Tensor, module: Any) -> Iterator[tuple[str, Held]]:
@@ -74,6 +90,14 @@ def _query_key_value(ours: str, tensor: Tensor, attention: Any) -> Iterator[tupl
     sizes = [attention.q_size, attention.kv_size, attention.kv_size]
     for part, rows in zip("qkv", tensor.split(sizes), strict=True):
         yield ours.replace("qkv_proj", f"{part}_proj"), Held(rows)
+
+
+def _part(tensor: Tensor, module: Any) -> Part | None:
+    """What a column- or row-parallel linear of the engine holds; shared experts are split although attention is not."""
+    if getattr(module, "tp_size", 1) == 1:
+        return None
+    dim = 1 if hasattr(module, "input_size_per_partition") else 0
+    return Part(dim, module.tp_rank * tensor.shape[dim], tensor.shape[dim])
 
 
 def _whole(name: str, tensor: Tensor, vocab_size: int) -> Tensor:

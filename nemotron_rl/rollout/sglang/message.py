@@ -56,6 +56,8 @@ class HeldSpec(Frozen):
     dtype: str
     """torch's name, such as bfloat16."""
     transform: Literal["same", "minus_exp"]
+    part: tuple[int, int, int] | None = None
+    """(dimension, start, length) of what is held of the checkpoint's tensor; None is the whole."""
 
 
 class Answer(Frozen):

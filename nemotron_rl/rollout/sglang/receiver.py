@@ -112,5 +112,9 @@ def _state(model: Any) -> _State:
 def _described(name: str, held: Held) -> HeldSpec:
     view = held.view
     return HeldSpec(
-        name=name, shape=tuple(view.shape), dtype=str(view.dtype).removeprefix("torch."), transform=held.transform
+        name=name,
+        shape=tuple(view.shape),
+        dtype=str(view.dtype).removeprefix("torch."),
+        transform=held.transform,
+        part=(held.part.dim, held.part.start, held.part.length) if held.part else None,
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nemotron_rl.checkpoint.tensor_table import tensor_table
-from nemotron_rl.rollout.sglang.held import checkpoint_name, held_tensors
+from nemotron_rl.rollout.sglang.held import Part, checkpoint_name, held_tensors
 from tests.rollout.sglang.mimic import mimic
 
 
@@ -58,3 +58,17 @@ def test_names() -> None:
     assert checkpoint_name("model.layers.3.mixer.D") == "backbone.layers.3.mixer.D"
     assert checkpoint_name("model.embed_tokens.weight") == "backbone.embeddings.weight"
     assert checkpoint_name("lm_head.weight") == "lm_head.weight"
+
+
+def test_split_shared_experts_are_seen_as_the_ranks_part(config: dict[str, Any]) -> None:
+    model: Any = mimic(config)
+    shared = model.model.layers.get_submodule("1").mixer.shared_experts
+    for linear, sizes in ((shared.up_proj, "output"), (shared.down_proj, "input")):
+        linear.tp_size, linear.tp_rank = 2, 1
+        setattr(linear, f"{sizes}_size_per_partition", 1)
+    held = held_tensors(model)
+    up, down = (held[f"backbone.layers.1.mixer.shared_experts.{part}_proj.weight"] for part in ("up", "down"))
+    assert up.part == Part(0, up.view.shape[0], up.view.shape[0])
+    assert down.part == Part(1, down.view.shape[1], down.view.shape[1])
+    whole = torch.arange(12).view(2, 6)
+    assert Part(1, 2, 2).of(whole).tolist() == [[2, 3], [8, 9]]
