@@ -2,9 +2,9 @@
 
     python -m benchmarks.train_gpu [--num-experts 32] [--vocab-size 16384]
 
-Both have the same weights, documents and loss, in bf16, without the MTP head, which transformers does not have. Each has
-the micro-batches that fit: transformers 5.12.1 finds no Mamba kernels here, and its torch path needs gigabytes per
-document. Ours keeps fp32 masters and moments; the reference is updated by torch's fused AdamW in bf16.
+Both have the same weights, documents and loss, in bf16, without the MTP head, which transformers does not have. Each
+has the micro-batches that fit: where transformers finds no Mamba kernels, its torch path needs gigabytes per document.
+Ours keeps fp32 masters and moments; the reference is updated by torch's fused AdamW in bf16.
 """
 
 from __future__ import annotations
