@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from nemotron_rl.checkpoint.inspect import Inspection
+from nemotron_rl.checkpoint.ranged.plan import FetchPlan
 from nemotron_rl.checkpoint.tally import Tally
 from nemotron_rl.checkpoint.verify import Comparison
 from nemotron_rl.report import format as fmt
@@ -42,6 +46,18 @@ def tally_table(tally: Tally) -> Table:
     layers = str(sum(tally.layers.values()))
     row = ("total", "", layers, f"{total.tensors:,}", fmt.count(total.params), fmt.size(total.nbytes))
     table.add_row(*row, style="bold")
+    return table
+
+
+def fetch_table(plan: FetchPlan) -> Table:
+    """What would be read of each file of the source."""
+    table = light_table("", "file", ">ranges", ">needed", ">fetched")
+    by_file = [(file, list(pieces)) for file, pieces in groupby(plan.pieces, key=attrgetter("file"))]
+    for file, pieces in by_file[:SHOWN]:
+        needed, fetched = sum(piece.needed for piece in pieces), sum(piece.fetched for piece in pieces)
+        table.add_row(file, f"{len(pieces):,}", fmt.size(needed), fmt.size(fetched))
+    if len(by_file) > SHOWN:
+        table.add_row(Text(f"and {len(by_file) - SHOWN} more", "dim"), "", "", "")
     return table
 
 
