@@ -1,6 +1,6 @@
 """How fast `slice` copies, how much it fetches and how much memory it takes.
 
-    python -m benchmarks.slice [--folder DIR] [--quick]
+    python -m benchmarks.slice [--folder DIR] [--rounds N] [--quick]
 
 A synthetic Nemotron-3-Nano of many experts and 14 layers is sliced to layers 0,1,5,6 (ME*E), a third of its bytes.
 
@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -31,12 +33,16 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks import common
+from nemotron_rl.checkpoint.geometries import preset_config
 from nemotron_rl.checkpoint.ranged.folder import FolderSource
+from nemotron_rl.checkpoint.selection import select_config
 from nemotron_rl.checkpoint.slice_plan import plan_slice
 from nemotron_rl.checkpoint.slicing import slice_checkpoint
-from nemotron_rl.checkpoint.synth import synthesize
+from nemotron_rl.checkpoint.tensor_table import tensor_table
+from nemotron_rl.checkpoint.writer import ShardWriter, plan_shards, write_json
 from tests.checkpoint.hub import serving
 
+PRESET = "nano-30b-a3b"
 DEPTH = 14
 LAYERS = (0, 1, 5, 6)
 GB = 1_000_000_000
@@ -56,15 +62,18 @@ class Sliced:
     """One slice, as the process that made it saw it."""
 
     seconds: float
+    cpu_seconds: float
+    """Of user and kernel: other programs on the machine make it wait longer, not work longer."""
     peak_bytes: int
 
 
 def main() -> int:
     """Measure everything and write the result."""
     arguments = _arguments()
+    options = common.options_of(arguments)  # now, because the working tree may change meanwhile
     with tempfile.TemporaryDirectory(prefix="slice-benchmark-", dir=arguments.folder) as made:
         figures, goals = measure(Path(made), arguments.quick, arguments.rounds)
-    return common.finish(common.options_of(arguments), "slice", common.cpu(), figures, goals)
+    return common.finish(options, "slice", common.cpu(), figures, goals)
 
 
 def _arguments() -> argparse.Namespace:
@@ -104,19 +113,28 @@ def measure_speed(
 ) -> None:
     """The slice against cp of the slice, which lies in `work` already."""
     nbytes = size_of(work / "slice")
+    cpu: dict[str, list[float]] = {"slice": [], "cp": []}
 
     def run_slice() -> float:
         with settled(source, work / "again"):
-            return slice_apart(str(source), work / "again").seconds
+            done = slice_apart(str(source), work / "again")
+        cpu["slice"].append(done.cpu_seconds)
+        return done.seconds
 
     def run_cp() -> float:
+        copy = common.timed(lambda: subprocess.run(["cp", "-r", work / "slice", work / "again"], check=True))
         with settled(work / "slice", work / "again"):
-            return common.timed(lambda: subprocess.run(["cp", "-r", work / "slice", work / "again"], check=True))()
+            before = _cpu_seconds(resource.RUSAGE_CHILDREN)
+            seconds = copy()
+            cpu["cp"].append(_cpu_seconds(resource.RUSAGE_CHILDREN) - before)
+        return seconds
 
     pair = common.alternate(run_slice, run_cp, rounds)
     figures |= {
         "slice from a folder": common.figure([nbytes / seconds for seconds in pair.ours], "B/s"),
         "cp": common.figure([nbytes / seconds for seconds in pair.reference], "B/s"),
+        "CPU time of the slice": common.figure(cpu["slice"], "s"),
+        "CPU time of cp": common.figure(cpu["cp"], "s"),
     }
     goals["speed of slice / speed of cp"] = common.at_least(1 / pair.ratio, LEAST_SPEED)
 
@@ -143,14 +161,22 @@ def measure_hub(source: Path, work: Path, figures: dict[str, common.Figure], goa
 
 
 def make_checkpoint(folder: Path, experts: int, quick: bool) -> Path:
-    """A sharded checkpoint of `DEPTH` layers."""
+    """A sharded checkpoint of `DEPTH` layers. Its values are one block of noise again and again: slices do not look."""
     sizes = {"n_routed_experts": experts, "num_experts_per_tok": min(experts, 6), "vocab_size": 8192}
-    if quick:
-        sizes |= QUICK_SIZES
-    synthesize(
-        "nano-30b-a3b", folder, overrides=sizes, layers=range(DEPTH), shard_size=SHARD_BYTES // (10 if quick else 1)
-    )
+    config = select_config(preset_config(PRESET, sizes | (QUICK_SIZES if quick else {})), range(DEPTH), "keep", PRESET)
+    shards = plan_shards(tensor_table(config, PRESET), SHARD_BYTES // (10 if quick else 1))
+    noise = memoryview(random.Random(0).randbytes(32 << 20))
+    folder.mkdir()
+    with ShardWriter(folder, shards) as writer:
+        for tensor in (tensor for shard in shards for tensor in shard.tensors):
+            writer.write(tensor.name, _repeated(noise, tensor.nbytes))
+    write_json(folder / "config.json", config)
     return folder
+
+
+def _repeated(block: memoryview, nbytes: int) -> Iterator[memoryview]:
+    for start in range(0, nbytes, len(block)):
+        yield block[: nbytes - start]
 
 
 @contextmanager
@@ -173,17 +199,21 @@ def slice_apart(source: str, dst: Path) -> Sliced:
 
 
 def _slice(source: str, dst: Path) -> Sliced:
-    if source.startswith("http://"):
-        from nemotron_rl.checkpoint.ranged.hub import HubSource
+    """Runs in the fresh process."""
+    from nemotron_rl.checkpoint.ranged.hub import HubSource  # its client takes a second to import: not counted
 
-        hub = HubSource("org/name", "main", endpoint=source, token="none")
-        began = time.perf_counter()
-        slice_checkpoint(hub, dst, LAYERS)
-        hub.close()
-    else:
-        began = time.perf_counter()
-        slice_checkpoint(Path(source), dst, LAYERS)
-    return Sliced(time.perf_counter() - began, peak_memory())
+    is_hub = source.startswith("http://")
+    place = HubSource("org/name", "main", endpoint=source, token="none") if is_hub else FolderSource(Path(source))
+    began, cpu_before = time.perf_counter(), _cpu_seconds(resource.RUSAGE_SELF)
+    slice_checkpoint(place, dst, LAYERS)
+    seconds, cpu = time.perf_counter() - began, _cpu_seconds(resource.RUSAGE_SELF) - cpu_before
+    place.close()
+    return Sliced(seconds, cpu, peak_memory())
+
+
+def _cpu_seconds(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 def peak_memory() -> int:

@@ -212,7 +212,10 @@ def _print_choice(choice: Choice, rest: int) -> None:
 
 def _print_fetch(plan: FetchPlan) -> None:
     from nemotron_rl.report import format as fmt
+    from nemotron_rl.report.console import open_console
+    from nemotron_rl.report.tables import fetch_table
 
+    open_console(sys.stdout).print("", fetch_table(plan), "", sep="\n")
     typer.echo(
         f"{plan.needed:,} bytes are needed and {plan.fetched:,} would be fetched ({fmt.size(plan.fetched)}), headers "
         f"not counted: {fmt.plural(len(plan.pieces), 'range')} of {fmt.plural(plan.files, 'file')}"

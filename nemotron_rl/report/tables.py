@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -9,6 +12,7 @@ from rich.text import Text
 from nemotron_rl.checkpoint.cover import Candidate, Choice
 from nemotron_rl.checkpoint.geometries import Certainty
 from nemotron_rl.checkpoint.inspect import Inspection
+from nemotron_rl.checkpoint.ranged.plan import FetchPlan
 from nemotron_rl.checkpoint.tally import Count, Tally
 from nemotron_rl.checkpoint.verify import Comparison
 from nemotron_rl.report import format as fmt
@@ -97,6 +101,18 @@ def _numbers(option: Candidate) -> str:
     if len(option.layers) > 4 and last - first + 1 == len(option.layers):
         return f"{first}–{last}"
     return ",".join(map(str, option.layers))
+
+
+def fetch_table(plan: FetchPlan) -> Table:
+    """What would be read of each file of the source."""
+    table = light_table("", "file", ">ranges", ">needed", ">fetched")
+    by_file = [(file, list(pieces)) for file, pieces in groupby(plan.pieces, key=attrgetter("file"))]
+    for file, pieces in by_file[:SHOWN]:
+        needed, fetched = sum(piece.needed for piece in pieces), sum(piece.fetched for piece in pieces)
+        table.add_row(file, f"{len(pieces):,}", fmt.size(needed), fmt.size(fetched))
+    if len(by_file) > SHOWN:
+        table.add_row(Text(f"and {len(by_file) - SHOWN} more", "dim"), "", "", "")
+    return table
 
 
 def comparison_view(comparison: Comparison, a: str, b: str) -> RenderableType:

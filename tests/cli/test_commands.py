@@ -44,6 +44,8 @@ def test_a_slice_can_be_planned_without_writing_anything(cli, tiny, tmp_path):
     needed, fetched = (int(n.replace(",", "")) for n in re.findall(r"([\d,]+) (?:bytes are|would be)", result.stdout))
     assert 0 < needed <= fetched <= 1.02 * needed
     assert re.search(r"headers not counted: \d+ ranges of \d+ files", result.stdout)
+    shards = set(re.findall(r"^(model-\S+) +\d", result.stdout, re.MULTILINE))
+    assert shards and shards < {file.name for file in tiny.glob("*.safetensors")}, "one is not needed at all"
     assert list(tmp_path.iterdir()) == []
 
 

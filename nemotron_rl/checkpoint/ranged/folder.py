@@ -72,12 +72,14 @@ class FolderSource:
             return False
         try:
             with (self.path / piece.file).open("rb", buffering=0) as opened:
-                self._kernel_copies = all(_copy(opened.fileno(), part, targets[part.target]) for part in piece.parts)
-                if self._kernel_copies:
+                copied = all(_copy(opened.fileno(), part, targets[part.target]) for part in piece.parts)
+                if copied:
                     self._check(piece.file, opened.fileno())
         except OSError:
-            self._kernel_copies = False
-        return self._kernel_copies
+            copied = False
+        if not copied:
+            self._kernel_copies = False  # never set again: another thread's piece says nothing about this one
+        return copied
 
     def _check(self, file: str, descriptor: int) -> None:
         if _file(file, os.fstat(descriptor)) != self.files[file]:

@@ -72,6 +72,7 @@ def resumable_folder(dst: Path, key: str, prepare: Callable[[Path], None]) -> It
     try:
         _lock(descriptor, dst, partial)
         try:
+            check_new_folder(dst)  # again: another process may have finished it before the lock was ours
             with writing(dst):
                 done = _resume(descriptor, partial, f"{key} {_boot()}", prepare)
             yield partial / "files", Journal(descriptor, done, dst)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nemotron_rl.checkpoint.ranged import fetch as fetching
+from nemotron_rl.checkpoint.ranged import journal as journaling
 from nemotron_rl.checkpoint.ranged.folder import FolderSource
 from nemotron_rl.checkpoint.ranged.hub import HubSource
 from nemotron_rl.checkpoint.ranged.journal import resumable_folder
@@ -157,6 +158,22 @@ def test_two_slices_into_one_folder_are_one_too_many(tmp_path: Path) -> None:
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["dst"]
     assert not folder.exists()
+
+
+def test_a_folder_that_another_process_finished_meanwhile_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = journaling._lock
+
+    def lock_after_the_other(descriptor: int, dst: Path, partial: Path) -> None:
+        dst.mkdir()
+        (dst / "config.json").touch()
+        real(descriptor, dst, partial)
+
+    monkeypatch.setattr(journaling, "_lock", lock_after_the_other)
+    with pytest.raises(InputError, match="not empty"), resumable_folder(tmp_path / "dst", "key", pytest.fail):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["dst"]
 
 
 def test_another_plan_starts_anew(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 import boto3
 import pytest
 
+from nemotron_rl.checkpoint.ranged import retry
 from nemotron_rl.checkpoint.ranged.retry import read_bytes
 from nemotron_rl.checkpoint.ranged.s3 import S3Source
 from nemotron_rl.checkpoint.ranged.source import SourceChanged
 from nemotron_rl.checkpoint.slicing import slice_checkpoint
 from nemotron_rl.checkpoint.source import open_ranges
 from nemotron_rl.errors import CheckpointError
+from tests.checkpoint.proxy import cutting
 from tests.oracles.checkpoint_files import read_checkpoint, sliced
 
 
@@ -22,6 +24,20 @@ def test_a_slice_of_a_bucket_has_the_bytes_of_its_source(bucket: str, tiny: Path
     assert read_checkpoint(tmp_path / "dst") == sliced(read_checkpoint(tiny), [0, 3], keep_mtp=False)
     account = json.loads((tmp_path / "dst" / "nemotron_rl_slice.json").read_text())
     assert account["source"] == uri and "revision" not in account
+    assert [path.name for path in tmp_path.iterdir()] == ["dst"]
+
+
+def test_a_service_that_hangs_up_in_the_middle_of_objects_is_survived(
+    bucket: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_BACKOFF", lambda state: 0.01)
+    with cutting(bucket) as proxy:
+        source = S3Source("models", "nemotron/tiny", proxy.url, "us-east-1")
+        proxy.cuts = [20_000, 70_000, 10, 50_000] * 3
+        slice_checkpoint(source, tmp_path / "dst", [0, 3], "drop", piece_bytes=200_000)
+        source.close()
+        assert proxy.dropped >= 3
+    assert read_checkpoint(tmp_path / "dst") == sliced(read_checkpoint(tiny), [0, 3], keep_mtp=False)
     assert [path.name for path in tmp_path.iterdir()] == ["dst"]
 
 
