@@ -13,6 +13,7 @@ from nemotron_rl.checkpoint.layout import TensorEntry, read_checkpoint, read_sou
 from nemotron_rl.checkpoint.ranged.fetch import Target
 from nemotron_rl.checkpoint.ranged.plan import PIECE_BYTES, FetchPlan, Part, plan_fetch
 from nemotron_rl.checkpoint.ranged.source import ByteSource
+from nemotron_rl.checkpoint.remote_code import without_read_only
 from nemotron_rl.checkpoint.selection import Layers, Mtp, new_name, select_config
 from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.checkpoint.tally import Tally, layer_of, tally
@@ -86,7 +87,7 @@ def plan_slice(
         layers=kept,
         pattern=str(pattern),
         tally=tally((new for new, _ in copies), pattern),
-        config=config,
+        config=without_read_only(config, source),
         provenance=_provenance(source, str(source_pattern), source_name, kept, mtp),
         choice=choice,
         shards=shards,
