@@ -7,7 +7,7 @@ bytes is taken; of equals the earliest.
 
 By bytes and block types alone Ultra's `MEMEMEM*E…` would give 0,1,7 (`ME*`), a trunk that ends in attention, which no
 Nemotron-3 model does, and that never routes what attention wrote. The rule gives 0,1,7,8 (`ME*E`). The run 7 to 10
-(`*EME`) costs the same; being the earliest, 0,1,7,8 begins with the layer that has always read the embedding.
+(`*EME`) costs the same; the earliest of equals begins with the layer that has always read the embedding.
 """
 
 from __future__ import annotations

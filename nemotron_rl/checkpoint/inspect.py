@@ -14,7 +14,7 @@ from nemotron_rl.checkpoint.progress import Progress
 from nemotron_rl.checkpoint.ranged.folder import FolderSource
 from nemotron_rl.checkpoint.ranged.source import ByteSource
 from nemotron_rl.checkpoint.spelling import read_pattern
-from nemotron_rl.checkpoint.strict_json import shown
+from nemotron_rl.checkpoint.strict_json import shortened, shown
 from nemotron_rl.checkpoint.synth import plan_synth
 from nemotron_rl.checkpoint.tally import Sized, Tally, tally
 from nemotron_rl.checkpoint.tensor_table import TensorSpec, tensor_table
@@ -129,7 +129,7 @@ def _architecture(config: Mapping[str, Any]) -> str:
     names = config.get("architectures")
     if not isinstance(names, list) or not names:
         return "unknown"
-    return names[0] if isinstance(names[0], str) else shown(names[0])
+    return shortened(names[0]) if isinstance(names[0], str) else shown(names[0])
 
 
 def _broken_promises(promised: Mapping[str, TensorSpec], tensors: Mapping[str, TensorEntry]) -> list[str]:
@@ -164,4 +164,4 @@ def _not_finite(scan: Scan | None) -> list[str]:
 
 def _summary(what: str, items: list[str]) -> str:
     rest = f", and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return f"{len(items)} {what}: {', '.join(items[:_SHOWN])}{rest}"
+    return f"{len(items)} {what}: {', '.join(map(shortened, items[:_SHOWN]))}{rest}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,11 @@ from nemotron_rl.checkpoint.layout import TensorEntry, read_checkpoint, read_sou
 from nemotron_rl.checkpoint.ranged.fetch import Target
 from nemotron_rl.checkpoint.ranged.plan import FetchPlan, Part, plan_fetch
 from nemotron_rl.checkpoint.ranged.source import ByteSource
+from nemotron_rl.checkpoint.remote_code import without_read_only
 from nemotron_rl.checkpoint.selection import Layers, Mtp, new_name, select_config
 from nemotron_rl.checkpoint.spelling import read_pattern
-from nemotron_rl.checkpoint.tally import Tally, layer_of, tally
+from nemotron_rl.checkpoint.strict_json import shown
+from nemotron_rl.checkpoint.tally import LAYERS_PREFIX, Tally, layer_of, tally
 from nemotron_rl.checkpoint.tensor_table import tensor_table
 from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, Shard, plan_shards
 from nemotron_rl.errors import CheckpointError
@@ -74,6 +76,7 @@ def plan_slice(
         layers = choice.chosen.layers
     config = select_config(source_config, layers, mtp, source_name)
     source_pattern = read_pattern(source_config, source.where)
+    _check_layer_numbers(tensors, len(source_pattern.main), source_name)
     kept = tuple(layers) if layers is not None else tuple(range(len(source_pattern.main)))
     copies = _copies(tensors, config, kept, mtp, source_name)
     shards = plan_shards([new for new, _ in copies], shard_size)
@@ -86,7 +89,7 @@ def plan_slice(
         layers=kept,
         pattern=str(pattern),
         tally=tally((new for new, _ in copies), pattern),
-        config=config,
+        config=without_read_only(config, source),
         provenance=_provenance(source, str(source_pattern), source_name, kept, mtp),
         choice=choice,
         shards=shards,
@@ -107,6 +110,14 @@ def _choice(config: Mapping[str, Any], tensors: Mapping[str, TensorEntry], where
         if layer is not None and layer < len(pattern):
             layer_bytes[layer] += tensor.nbytes
     return choose_layers(pattern, layer_bytes)
+
+
+def _check_layer_numbers(tensors: Iterable[str], layers: int, name: str) -> None:
+    """Refuse a tensor of a layer that the config does not have: whether a slice should keep it cannot be known."""
+    for tensor in tensors:
+        layer = layer_of(tensor)
+        if tensor.startswith(LAYERS_PREFIX) and (layer is None or layer >= layers):
+            raise CheckpointError(f"{name}: {shown(tensor)} is in none of the {layers} layers that its config has")
 
 
 def _copies(

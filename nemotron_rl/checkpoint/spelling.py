@@ -18,6 +18,8 @@ BLOCK_NAMES = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 BLOCK_LETTERS = {name: letter for letter, name in BLOCK_NAMES.items()}
 
 STRING_KEY, LIST_KEY, COUNT_KEY = "hybrid_override_pattern", "layers_block_type", "num_hidden_layers"
+ALIAS_KEY = "layer_types"
+"""Transformers' other name of the list. Nobody publishes it alone; where it is, it must not stay behind."""
 MTP_STRING_KEY, MTP_LIST_KEY, MTP_DEPTH_KEY = (
     "mtp_hybrid_override_pattern",
     "mtp_layers_block_type",
@@ -74,6 +76,8 @@ def write_pattern(config: Mapping[str, Any], pattern: Pattern) -> dict[str, Any]
     """A copy of `config` with `pattern` in both spellings; every other key is as it was, and in its place."""
     written = dict(config)
     written |= {STRING_KEY: pattern.main, LIST_KEY: block_names(pattern.main), COUNT_KEY: len(pattern.main)}
+    if ALIAS_KEY in written:
+        written[ALIAS_KEY] = block_names(pattern.main)
     if pattern.mtp_depth:
         written |= {
             MTP_STRING_KEY: pattern.mtp,

@@ -16,12 +16,18 @@ MOST_VALUES = 4_000_000
 """A value of two bytes of text takes up to 200 bytes of memory. The largest published index has 100,000."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_SHORT = reprlib.Repr(maxlevel=3, maxstring=200, maxother=80, maxlong=80, maxlist=8, maxdict=8)
+_LONGEST_TEXT = 200
+_SHORT = reprlib.Repr(maxlevel=3, maxstring=_LONGEST_TEXT, maxother=80, maxlong=80, maxlist=8, maxdict=8)
 
 
 def shown(value: object) -> str:
     """A value from a file as a message may show it: short, on one line, and without control characters."""
     return _SHORT.repr(value)
+
+
+def shortened(text: str) -> str:
+    """A name from a file as it is, unless it is absurdly long."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 def parse_object(data: bytes, where: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Protocol
 from nemotron_rl.checkpoint.spelling import Pattern
 from nemotron_rl.config.base import Frozen
 
+LAYERS_PREFIX = "backbone.layers."
 LAYER_NAME = re.compile(r"backbone\.layers\.(0|[1-9][0-9]{0,8})\.")
 MTP_PREFIX = "mtp."
 OTHER = "other"

@@ -20,6 +20,8 @@ from nemotron_rl.report.summary import light_table
 
 SHOWN = 20
 """Rows of a table of differences or problems; a checkpoint can have 50,000 tensors."""
+_LONGEST_CELL = 2_000
+"""Characters; of Ultra's facts none has 500."""
 _KINDS = {"M": "Mamba2", "E": "mixture of experts", "*": "attention", "-": "dense MLP", "mtp": "multi-token prediction"}
 
 
@@ -139,8 +141,8 @@ def comparison_view(comparison: Comparison, a: str, b: str) -> RenderableType:
 
 
 def _plain(text: str) -> Text:
-    """Text from a file: no markup, no control characters."""
-    return Text(fmt.printable(text))
+    """Text from a file: no markup, no control characters, and not absurdly long."""
+    return Text(fmt.printable(text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"))
 
 
 def _value(text: str, index: tuple[int, ...] | None) -> str:

@@ -26,8 +26,6 @@ SIZES = {
     "intermediate_size": 4, "n_routed_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 2,
     "moe_shared_expert_intermediate_size": 2, "moe_latent_size": 2,
 }  # fmt: skip
-
-
 WEIRD = [
     "null", "true", "-1", "0", "1.0", "1e400", "-1e999", "NaN", "Infinity", "-Infinity", '""', '"x"', "{}", "[]",
     "[1,[2]]", '{"a":{"a":1}}', "1" + "0" * 400, "9" * 5000, str(1 << 31), str(1 << 32), str((1 << 63) - 1),
@@ -40,10 +38,10 @@ WEIRD = [
 """Texts to stand where a JSON value is expected; some are no JSON at all."""
 CONFIG_KEYS = [
     *SIZES, "hybrid_override_pattern", "layers_block_type", "num_hidden_layers", "mtp_hybrid_override_pattern",
-    "mtp_layers_block_type", "num_nextn_predict_layers", "dtype", "torch_dtype", "architectures",
-    "tie_word_embeddings", "use_bias", "mlp_bias", "use_conv_bias", "auto_map", "layer_types", "quantization_config",
-    "unknown",
+    "mtp_layers_block_type", "num_nextn_predict_layers", "dtype", "torch_dtype", "tie_word_embeddings", "use_bias",
+    "mlp_bias", "use_conv_bias",
 ]  # fmt: skip
+CARRIED_KEYS = ["architectures", "auto_map", "layer_types", "quantization_config", "unknown"]
 CONFIG_VALUES = [
     json.dumps("ME*-" * 100_000), json.dumps("E" * 9_999 + "*"), json.dumps("*"), json.dumps("M*E-/"),
     json.dumps("ĸ"), json.dumps(["attention"] * 4), json.dumps(["mamba", "attention", "moe", "mlp"]),
@@ -70,6 +68,9 @@ TENSOR_NAMES = [
     "", "backbone.layers.99999999999999999999.x", "mtp.", "__metadata__", "../x", "[/red]", "\x1b[2J", "x\ny",
     "a" * 70_000, "🤖", "lm_head.weight", "backbone.layers.1.mixer.q_proj.k_scale", "backbone.layers.٣.x",
 ]  # fmt: skip
+
+
+EMPTY = {"dtype": "U8", "shape": [0, 1 << 62], "data_offsets": [0, 0]}
 
 
 def sound() -> Files:
@@ -116,7 +117,9 @@ def hostile_files(draw: Draw) -> Files:
 
 
 def _config(draw: Draw, files: Files) -> None:
-    _change(draw, files, CONFIG, [], st.sampled_from(CONFIG_KEYS), texts | st.sampled_from(CONFIG_VALUES))
+    """In the keys that decide the tensors, or in those that are only carried over."""
+    keys, values = st.sampled_from(CONFIG_KEYS) | st.sampled_from(CARRIED_KEYS), texts | st.sampled_from(CONFIG_VALUES)
+    _change(draw, files, CONFIG, [], keys, values)
 
 
 def _index(draw: Draw, files: Files) -> None:
@@ -133,11 +136,32 @@ def _header(draw: Draw, files: Files) -> None:
     file = draw(st.sampled_from(SHARDS))
     path = [draw(st.sampled_from(_NAMES))] if draw(st.booleans()) else []
     fields = st.sampled_from(["dtype", "shape", "data_offsets", "more"])
-    keys = fields if path else st.sampled_from([*_NAMES, *TENSOR_NAMES])
-    entry = json.dumps({"dtype": "U8", "shape": [0, 1 << 62], "data_offsets": [0, 0]})
+    keys = fields if path else st.sampled_from(_NAMES) | st.sampled_from(TENSOR_NAMES)
     part = {"header": _text(files[file])}
-    _change(draw, part, "header", path, keys, texts if path else texts | st.just(entry))
+    _change(draw, part, "header", path, keys, texts if path else texts | st.just(json.dumps(EMPTY)))
     files[file] = shard(part["header"], files[file][8 + len(_text(files[file])) :])
+
+
+def _tensor(draw: Draw, files: Files) -> None:
+    """One more tensor, of no bytes and with an odd name, as header and index agree; their checks let it through."""
+    file, name = draw(st.sampled_from(SHARDS)), draw(st.sampled_from(TENSOR_NAMES))
+    text = _text(files[file])
+    try:
+        header, index = json.loads(text), json.loads(files[INDEX])
+        header[name] = EMPTY
+        index["weight_map"][name] = file
+        files[INDEX] = json.dumps(index).encode()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return  # an earlier fault has left no such place
+    files[file] = shard(json.dumps(header).encode(), files[file][8 + len(text) :])
+
+
+def _data(draw: Draw, files: Files) -> None:
+    """Other values in the tensors: NaN and infinity among them, and no fault at all."""
+    file = draw(st.sampled_from(SHARDS))
+    data, place = bytearray(files[file]), draw(st.integers(1, 400))
+    data[-place:] = draw(st.sampled_from([b"\xff", b"\x7f", b"\x80\x7f"])) * place
+    files[file] = bytes(data[: len(files[file])])
 
 
 def _offsets(draw: Draw, files: Files) -> None:
@@ -190,8 +214,8 @@ def _companion(draw: Draw, files: Files) -> None:
 
 
 _FAULTS = [
-    _config, _config, _config, _index, _index, _index_top, _header, _header, _header, _offsets, _length, _cut,
-    _append, _flip, _junk, _remove, _companion,
+    _config, _config, _config, _config, _index, _index, _index_top, _header, _header, _header, _offsets, _length, _cut,
+    _append, _flip, _junk, _remove, _companion, _companion, _tensor, _tensor, _data, _data,
 ]  # fmt: skip
 
 

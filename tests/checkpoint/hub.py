@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -143,7 +144,7 @@ def serving(folder: Path, cdn: Hub | None = None, pause_s: float = 0.0) -> Itera
 
         def _answer(self, method: str) -> None:
             headers = {key.lower(): value for key, value in self.headers.items()}
-            answer = hub.answer(method, self.path.split("?")[0], headers)
+            answer = hub.answer(method, unquote(self.path.split("?")[0]), headers)
             self.send_response(answer.status)
             for key, value in {**answer.headers, "Content-Length": str(len(answer.body))}.items():
                 self.send_header(key, value)
