@@ -21,7 +21,7 @@ def convert(sliced: Artifact, settings: Settings) -> Artifact:
     recipe = Recipe(
         "convert",
         (sliced,),
-        {"revision": 1, "model": settings.model.model_dump(mode="json"), "versions": dict(installed_versions())},
+        {"revision": 2, "model": settings.model.model_dump(mode="json"), "versions": dict(installed_versions())},
     )
     job = StageJob(STAGE, settings, recipe, steps=1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 
 from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
-from nemotron_rl.errors import CheckpointError
+from nemotron_rl.errors import CheckpointError, InputError
 
 if TYPE_CHECKING:
     from nemotron_rl.checkpoint.conversion import Format
@@ -121,6 +122,7 @@ def _convert(
     source_digest = combined(found)
     if is_there_already(dst, to, source_digest):
         return False
+    _check_room(dst, sum(file.size for file in found.values()))
     made_from = hashlib.sha256(repr((to, source_digest, str(source), shard_size)).encode()).hexdigest()
     work_dir = (settings.run_dir / STAGE).absolute()
     with filling(dst, made_from, f"{settings.run_id}-{STAGE}", work_dir, settings.cluster) as job:
@@ -135,6 +137,18 @@ def _convert(
         )
         record.write(job.out)
     return True
+
+
+def _check_room(dst: Path, nbytes: int) -> None:
+    """The result is about as large as the source.
+
+    Raises:
+        InputError: The file system of `dst` has less room than that.
+    """
+    above = next(folder for folder in dst.absolute().parents if folder.exists())
+    free = shutil.disk_usage(above).free
+    if nbytes > free:
+        raise InputError(f"cannot write about {nbytes:,} bytes to {dst}: its file system has {free:,} free")
 
 
 def _run(source: Path, to: Format, job: Filling, settings: Settings, shard_size: int | None) -> None:

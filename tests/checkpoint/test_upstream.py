@@ -68,6 +68,28 @@ def test_transformers_loads_every_weight_and_its_forward_pass_is_sane(tiny: Path
     assert all(0.2 < size < 10 for size in sizes)
 
 
+def test_transformers_computes_from_a_slice_what_our_engine_computes(sliced: Path) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from nemotron_rl.rollout.reference.engine import ReferenceEngine
+    from nemotron_rl.rollout.reference.load import folder_weights
+
+    torch.set_num_threads(1)
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        sliced, dtype=torch.float32, output_loading_info=True
+    )
+    assert not info["missing_keys"] and not info["mismatched_keys"]
+    assert all(name.startswith("mtp.") for name in info["unexpected_keys"])
+    engine = ReferenceEngine.from_folder(sliced, stop_tokens=[3])
+    engine.receive(folder_weights(sliced), version=0)
+    tokens = torch.randint(
+        4, 500, (1, 16), generator=torch.Generator().manual_seed(0)
+    )  # one chunk: upstream errs beyond
+    with torch.no_grad():
+        theirs = model(tokens).logits.log_softmax(-1)[0, :-1].gather(-1, tokens[0, 1:, None])[:, 0]
+    (ours,) = engine.score([tuple(tokens[0].tolist())])
+    torch.testing.assert_close(theirs, ours, atol=1e-3, rtol=0)  # their torch path clamps dt at time_step_min
+
+
 _BRIDGE = """
 import json, sys
 from nemotron_rl.megatron.backend import activate
