@@ -185,6 +185,11 @@ def test_heads_with_weights_of_their_own_are_trained_and_exported_each(checkpoin
         assert seen["update"][f"train/mtp_loss_{depth + 1}"] == want
 
 
+def test_acceptance_counts_the_tokens_that_the_head_finds_most_likely(claims: dict[str, Any]) -> None:
+    found, wanted = claims["accepted"]
+    assert found == wanted > 0
+
+
 def test_ids_of_prompts_and_padding_are_no_mtp_targets(claims: dict[str, Any]) -> None:
     assert claims["targets"] == {"prompt_and_padding": True, "response": False}
 
