@@ -105,9 +105,16 @@ def _broken_experts(parallel: ParallelSettings, n_experts: int, expert_width: in
     if n_experts and n_experts % ep:
         choice = nearest_number(ep, divisors(n_experts))
         yield Broken("parallel.ep", f"does not divide the model's {n_experts} experts; the nearest is {choice}")
-    if n_experts and expert_width % etp:
-        choice = nearest_number(etp, divisors(expert_width))
-        yield Broken("parallel.etp", f"does not divide an expert's width of {expert_width}; the nearest is {choice}")
+    # Ranks that share an expert gather their tokens, of which they must hold equally many: those of a tensor-parallel
+    # group do, data-parallel ranks do not.
+    allowed = [size for size in divisors(parallel.tp) if expert_width % size == 0]
+    if n_experts and etp not in allowed:
+        yield Broken(
+            "parallel.etp",
+            f"should divide parallel.tp = {parallel.tp} and an expert's width of {expert_width}; "
+            f"the nearest is {nearest_number(etp, allowed)}",
+            ("parallel.tp",),
+        )
 
 
 def broken_pipeline(parallel: ParallelSettings, n_layers: int) -> Iterator[Broken]:

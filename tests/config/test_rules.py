@@ -123,12 +123,14 @@ def test_cp_is_accepted_exactly_when_megatron_can_share_out_the_mamba_heads(tp, 
         assert not list(broken_parallel(ParallelSettings(world_size=tp * choice, tp=tp, cp=choice), **sizes))
 
 
-def test_expert_tensor_parallelism_divides_an_experts_width():
-    sizes = DENSE | {"n_experts": 8, "expert_width": 96}
-    with pytest.raises(SettingsError, match="does not divide an expert's width of 96; the nearest is 4"):
-        check_parallel(ParallelSettings(world_size=5, etp=5), **sizes)
-    with pytest.raises(SettingsError, match=r"parallel.etp = 2\n.*no experts to split"):
-        check_parallel(ParallelSettings(world_size=2, etp=2), **DENSE)
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 12), st.sampled_from([64, 96, 100]))
+def test_etp_is_accepted_exactly_when_it_divides_tp_and_an_experts_width(tp, etp, width):
+    sizes = {key: value for key, value in DENSE.items() if key != "n_layers"} | {"n_experts": 8, "expert_width": width}
+    broken = list(broken_parallel(ParallelSettings(world_size=tp, tp=tp, etp=etp), **sizes))
+    assert (tp % etp == 0 and width % etp == 0) == (not broken)
+    for rule in broken:
+        choice = int(rule.message.rsplit(" ", 1)[-1])
+        assert not list(broken_parallel(ParallelSettings(world_size=tp, tp=tp, etp=choice), **sizes))
 
 
 def test_geometry_has_the_sizes_of_the_published_configs():
@@ -144,9 +146,10 @@ def test_geometry_has_the_sizes_of_the_published_configs():
         }
 
 
-def test_a_dense_model_has_no_experts_to_split():
-    with pytest.raises(SettingsError, match="no experts"):
-        check_parallel(ParallelSettings(world_size=2, ep=2), **DENSE)
+@pytest.mark.parametrize("axis", ["ep", "etp"])
+def test_a_dense_model_has_no_experts_to_split(axis):
+    with pytest.raises(SettingsError, match=f"parallel.{axis} = 2\n.*no experts"):
+        check_parallel(ParallelSettings(world_size=2, **{axis: 2}), **DENSE)
 
 
 def test_layers_spread_evenly_over_pipeline_stages():

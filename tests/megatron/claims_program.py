@@ -41,6 +41,7 @@ def claims(checkpoint: Path) -> dict[str, Any]:
             "isolation": isolation(model),
             "mtp_oracle": mtp_oracle(model, batch),
             "targets": targets_alone_matter(model, batch),
+            "accepted": accepted(model, batch),
             "trunk": largest_gradients(model, batch),
         }
 
@@ -164,6 +165,22 @@ def targets_alone_matter(model: Any, batch: Batch) -> dict[str, bool]:
         ),
         "response": torch.equal(before, loss_and_gradient(torch.where(in_response_BL, noise_BL, batch.tokens_BL))),
     }
+
+
+def accepted(model: Any, batch: Batch) -> tuple[int, int]:
+    """Targets that count as accepted where every second sample says what the head would; and how many should be."""
+    from nemotron_rl.megatron.micro_batch import SequenceGrid, padded_rows
+    from nemotron_rl.megatron.predictions import predicted
+
+    samples, length = batch.tokens_BL.shape
+    hidden_sRH = torch.randn(length, samples, model.config.hidden_size)
+    top_BL = model.output_layer().logits(hidden_sRH).argmax(-1).T
+    says_so_B1 = torch.arange(samples)[:, None] % 2 == 0
+    tokens_BL = batch.tokens_BL.clone()
+    tokens_BL[:, 2:] = torch.where(says_so_B1, top_BL[:, :-2], (top_BL[:, :-2] + 1) % 500)
+    micro_batch = padded_rows(batch.with_(tokens_BL=tokens_BL), SequenceGrid())
+    found, _ = predicted(model.output_layer(), hidden_sRH, micro_batch, 2)
+    return int(found.is_top_N.sum()), int((batch.mask_BL * says_so_B1)[:, 2:].sum())
 
 
 def largest_gradients(model: Any, batch: Batch) -> dict[str, float]:

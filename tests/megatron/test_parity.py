@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +68,14 @@ def out(two_depths: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def one(out: Path) -> dict[str, Any]:
-    return torch.load(out / "one.pt")
+def seen_in(out: Path) -> Callable[[str], dict[str, Any]]:
+    """What was seen in a layout."""
+    return cache(lambda layout: torch.load(out / f"{layout}.pt"))
+
+
+@pytest.fixture(scope="module")
+def one(seen_in: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    return seen_in("one")
 
 
 @pytest.fixture(scope="module")
@@ -94,24 +102,24 @@ def relative(got: Tensor, want: Tensor) -> float:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_loaded_is_exported_bit_for_bit(layout: str, out: Path, two_depths: Path) -> None:
-    weights = torch.load(out / f"{layout}.pt")["weights"]
+def test_what_is_loaded_is_exported_bit_for_bit(layout: str, seen_in: Any, two_depths: Path) -> None:
+    weights = seen_in(layout)["weights"]
     source = dict(folder_weights(two_depths))
     assert weights.keys() == source.keys()
     assert [name for name in source if not torch.equal(weights[name].float(), source[name].float())] == []
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_planner_knows_what_each_rank_holds(layout: str, out: Path, two_depths: Path) -> None:
+def test_the_planner_knows_what_each_rank_holds(layout: str, seen_in: Any, two_depths: Path) -> None:
     planned = stage_shards(model_sizes(CheckpointFolder.open(two_depths).config), LAYOUTS[layout])
-    for stage, dense, expert, bias in torch.load(out / f"{layout}.pt")["parameters"]:
+    for stage, dense, expert, bias in seen_in(layout)["parameters"]:
         assert planned[stage] == Shard(dense, expert, bias)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_logits_and_gradients_are_those_of_one_rank(layout: str, mode: str, out: Path, one: dict[str, Any]) -> None:
-    seen, want = torch.load(out / f"{layout}.pt")[mode], one["padded"]
+def test_logits_and_gradients_are_those_of_one_rank(layout: str, mode: str, seen_in: Any, one: dict[str, Any]) -> None:
+    seen, want = seen_in(layout)[mode], one["padded"]
     assert len(seen["logits"]) == len(want["logits"])
     assert max(relative(*pair) for pair in zip(seen["logits"], want["logits"], strict=True)) <= LOGITS
     assert worst(seen["gradients"], want["gradients"]) <= (GRADIENTS, "")
@@ -119,8 +127,8 @@ def test_logits_and_gradients_are_those_of_one_rank(layout: str, mode: str, out:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("layout", SPLITS)
-def test_logprobs_and_metrics_are_those_of_one_rank(layout: str, mode: str, out: Path, one: dict[str, Any]) -> None:
-    seen, want = torch.load(out / f"{layout}.pt")[mode], one["padded"]
+def test_logprobs_and_metrics_are_those_of_one_rank(layout: str, mode: str, seen_in: Any, one: dict[str, Any]) -> None:
+    seen, want = seen_in(layout)[mode], one["padded"]
     for got, expected in zip(seen["logprobs"], want["logprobs"], strict=True):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
     assert metrics(seen) == pytest.approx(metrics(want), rel=1e-5)
@@ -183,6 +191,11 @@ def test_heads_with_weights_of_their_own_are_trained_and_exported_each(checkpoin
         assert oracle["recorded"] == pytest.approx(oracle["loop"], rel=1e-6)
         want = pytest.approx(oracle["loop"] / oracle["targets"], rel=1e-5)
         assert seen["update"][f"train/mtp_loss_{depth + 1}"] == want
+
+
+def test_acceptance_counts_the_tokens_that_the_head_finds_most_likely(claims: dict[str, Any]) -> None:
+    found, wanted = claims["accepted"]
+    assert found == wanted > 0
 
 
 def test_ids_of_prompts_and_padding_are_no_mtp_targets(claims: dict[str, Any]) -> None:
