@@ -1,0 +1,122 @@
+"""Real two-rank runs that are killed, resumed, reshaped and refused; twenty points are in benchmarks/resume.py."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nemotron_rl.cluster.failure import read_failure
+from nemotron_rl.errors import InputError, StoreError
+from nemotron_rl.store.steps import StepStore
+from tests.jobs.killing import Point, Setup, killed_and_resumed, metrics, outcome, prepare
+from tests.jobs.ranks import Ranks, rank_server
+
+pytestmark = pytest.mark.slow
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    with rank_server(tmp_path_factory.mktemp("ranks") / "server.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory, ranks: Ranks) -> Setup:
+    return prepare(tmp_path_factory.mktemp("resume"), ranks, STEPS)
+
+
+@pytest.fixture(scope="module")
+def alone(setup: Setup, ranks: Ranks) -> Path:
+    """A run that nobody disturbed; not to be changed."""
+    return setup.run_alone(ranks)
+
+
+def failed(setup: Setup, ranks: Ranks, run_id: str, **overrides: object) -> Exception:
+    """What a run that must not start says."""
+    request, log = setup.request(run_id, **overrides), setup.work / f"{run_id}.log"
+    codes = ranks.wait(ranks.start(request, 2, log))
+    assert all(codes), codes
+    assert "Traceback" not in log.read_text()
+    error = read_failure(request.parent)
+    assert error is not None
+    return error
+
+
+@pytest.mark.parametrize(
+    "point",
+    [Point("save", 2, 0.0, (0, 1)), Point("step", 2, 0.1, (1,)), Point("export", 0, 0.0, (0, 1))],
+    ids=lambda point: point.phase,
+)
+def test_a_killed_run_ends_as_if_nothing_had_happened(setup: Setup, ranks: Ranks, alone: Path, point: Point) -> None:
+    run, _ = killed_and_resumed(setup, ranks, f"killed-{point.phase}", point)
+    assert outcome(run) == outcome(alone)
+
+
+def test_only_the_last_checkpoints_are_kept_and_nothing_half_written(alone: Path) -> None:
+    store = StepStore(alone / "checkpoints")
+    assert store.complete() == [STEPS - 1, STEPS]
+    assert store.sweep() == []
+    assert store.manifest(STEPS).settings["train.optimizer.lr"] == 1e-2
+
+
+@pytest.fixture
+def copy(setup: Setup, alone: Path, request: pytest.FixtureRequest) -> Path:
+    """A copy of the undisturbed run, to be changed."""
+    run = setup.work / f"copy-{abs(hash(request.node.name)) % 10**6}"
+    shutil.copytree(alone, run)
+    return run
+
+
+def test_a_missing_file_is_named_and_training_does_not_start_again(setup: Setup, ranks: Ranks, copy: Path) -> None:
+    lost = next((copy / "checkpoints" / f"step_{STEPS}").rglob("*.distcp"))
+    lost.unlink()
+    before = (copy / "train" / "metrics.jsonl").read_bytes()
+    error = failed(setup, ranks, copy.name)
+    assert isinstance(error, StoreError)
+    assert f"{lost} is missing" in str(error)
+    assert (copy / "train" / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_altered_file_is_named(setup: Setup, ranks: Ranks, copy: Path) -> None:
+    altered = next((copy / "checkpoints" / f"step_{STEPS}").rglob("rank_00001.safetensors"))
+    altered.write_bytes(altered.read_bytes()[:-1] + b"?")
+    assert f"{altered} was altered" in str(failed(setup, ranks, copy.name))
+
+
+def test_a_checkpoint_of_other_settings_is_refused_setting_by_setting(setup: Setup, ranks: Ranks, copy: Path) -> None:
+    error = failed(setup, ranks, copy.name, **{"train.optimizer.lr": 1e-3, "rollout.sampling.temperature": 0.5})
+    assert isinstance(error, InputError)
+    assert "train.optimizer.lr = 0.01 there, 0.001 in this run" in str(error)
+    assert "rollout.sampling.temperature = 1.0 there, 0.5 in this run" in str(error)
+
+
+def test_a_step_that_is_not_there_is_refused_with_those_that_are(setup: Setup, ranks: Ranks, copy: Path) -> None:
+    assert f"complete steps: {STEPS - 1}, {STEPS}" in str(failed(setup, ranks, copy.name, **{"train.resume": 2}))
+
+
+def test_a_run_goes_on_from_a_step_of_another_run(setup: Setup, ranks: Ranks, alone: Path) -> None:
+    source = alone / "checkpoints" / f"step_{STEPS - 1}"
+    request = setup.request("branch", **{"train.resume": str(source)})
+    ranks.run(request, 2, setup.work / "branch.log")
+    assert outcome(setup.work / "branch") == outcome(alone)
+
+
+@pytest.mark.parametrize("axes", [{"parallel.tp": 2}, {"parallel.pp": 2}, {"parallel.ep": 2}], ids=str)
+def test_a_run_goes_on_at_another_split(setup: Setup, ranks: Ranks, alone: Path, axes: dict[str, object]) -> None:
+    run_id = f"as-{next(iter(axes)).split('.')[1]}2"
+    source = alone / "checkpoints" / f"step_{STEPS - 1}"
+    request = setup.request(run_id, **axes, **{"train.resume": str(source)})
+    ranks.run(request, 2, setup.work / f"{run_id}.log")
+    here, there = metrics(setup.work / run_id), metrics(alone)
+    assert here[: STEPS - 1] == there[: STEPS - 1]
+    for name in ("train/grad_norm", "train/mtp_loss", "train/lr", "reward/mean", "logprob/abs_diff_max"):
+        assert here[-1][name] == pytest.approx(there[-1][name], rel=1e-3, abs=1e-4)
+
+
+def test_two_runs_of_one_name_at_a_time_are_refused(setup: Setup, ranks: Ranks, copy: Path) -> None:
+    with StepStore(copy / "checkpoints").locked():
+        assert "is in use by process" in str(failed(setup, ranks, copy.name))
