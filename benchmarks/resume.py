@@ -16,7 +16,6 @@ import platform
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -64,15 +63,14 @@ def main() -> None:
     args = parser.parse_args()
     work = args.work or Path(tempfile.mkdtemp(prefix="resume-"))
     chosen = points(20, args.seed)[args.first : args.first + (2 if args.quick else args.points)]
-    earlier = json.loads(RESULTS.read_text())["points"] if args.first else []
+    results = json.loads(RESULTS.read_text())["points"] if args.first and RESULTS.exists() else []
     work.mkdir(parents=True, exist_ok=True)
     with rank_server(work / "server.log") as ranks:
         setup = prepare(work, ranks, steps=STEPS)
         want = outcome(setup.run_alone(ranks))
-        results = earlier + [
-            asdict(measure(setup, ranks, number, point, want)) for number, point in enumerate(chosen, args.first)
-        ]
-    report(results, args)
+        for number, point in enumerate(chosen, args.first):
+            results.append(asdict(measure(setup, ranks, number, point, want)))
+            report(results)
     if args.work is None:
         shutil.rmtree(work)
 
@@ -89,7 +87,7 @@ def measure(setup: Setup, ranks: Any, number: int, point: Point, want: Any) -> R
     return result
 
 
-def report(results: list[dict[str, Any]], args: argparse.Namespace) -> None:
+def report(results: list[dict[str, Any]]) -> None:
     """Write the figures."""
     identical = sum(result["identical"] for result in results)
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
@@ -98,7 +96,7 @@ def report(results: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "commit": git.stdout.strip(),
         "device": f"cpu {platform.machine()}, 2 ranks",
         "versions": installed_versions(),
-        "command": "python -m benchmarks.resume " + " ".join(sys.argv[1:]),
+        "command": "python -m benchmarks.resume",
         "figures": {
             "kill points": {"value": len(results), "unit": "points"},
             "bit-identical after resume": {"value": identical, "unit": "points"},

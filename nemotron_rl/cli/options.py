@@ -48,6 +48,9 @@ RunId = Annotated[str | None, typer.Option(help="Name of the run; by default the
 Cluster = Annotated[str | None, typer.Option(help="Where jobs run: local or slurm.")]
 Store = Annotated[str | None, typer.Option(help="Artifact store: file:///path or s3://bucket/prefix.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and what would run, then stop.")]
+DumpDetails = Annotated[
+    bool | None, typer.Option("--dump-details", help="Keep every step's samples and loss inputs, for replay.")
+]
 Layers = Annotated[
     str | None,
     typer.Option(metavar="0,1,7,8", help="Layers to keep, in their new order."),
@@ -79,6 +82,7 @@ _FLAGS = {
     "--run-id": "run_id",
     "--cluster": "cluster.kind",
     "--store": "store.uri",
+    "--dump-details": "train.dump_details",
 }
 
 

@@ -13,6 +13,7 @@ def train(request: TrainRequest) -> None:
     backend.activate(settings.model.backend)
     from nemotron_rl.data.sampler import PromptSampler
     from nemotron_rl.jobs.components import build_collector, build_trainer, open_engine, training_prompts
+    from nemotron_rl.jobs.details import Recorder
     from nemotron_rl.jobs.experience import experience, sample_metrics, sync_metrics
     from nemotron_rl.jobs.measure import MetricsLog, Phases, peak_memory_gib
     from nemotron_rl.jobs.results import empty_folder
@@ -31,6 +32,7 @@ def train(request: TrainRequest) -> None:
         trainer = build_trainer(request)
         collector = build_collector(request, engine, prompts)
         objective = policy_objective(settings.algorithm)
+        recorder = Recorder(request.run_dir, settings.train.dump_details)
         start = saver.resume(trainer.state)
         sampler = PromptSampler(
             len(prompts), settings.train.prompts_per_step, settings.data.shuffle_seed, start.sampler_position
@@ -49,6 +51,7 @@ def train(request: TrainRequest) -> None:
                     engine.wake()
                 with phases("sync"):
                     proof = push(trainer.weights, engine, version=step + 1)
+                recorder.keep(step, samples, batch, update, trainer.weights)
                 measured = sample_metrics(samples, batch) | update.metrics("train") | sync_metrics(proof)
                 costs = phases.metrics() | saver.metrics() | {"memory/peak_rss_gib": peak_memory_gib()}
                 log.write(step, measured | costs)

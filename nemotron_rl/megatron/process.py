@@ -58,6 +58,11 @@ def is_first_rank() -> bool:
     return dist.get_rank() == 0
 
 
+def rank() -> int:
+    """This rank among all."""
+    return dist.get_rank()
+
+
 def dp_rank() -> int:
     """This rank's place among data-parallel replicas."""
     rank: int = parallel_state.get_data_parallel_rank()

@@ -25,6 +25,7 @@ OVERRIDES: dict[str, object] = {
     "train.prompts_per_step": 4,
     "rollout.samples_per_prompt": 4,
     "train.checkpoint.every": 1,
+    "train.dump_details": True,
     "algorithm.kl_coef": 0.01,
     # Every weight moves at every step, also where untrained answers are all equally wrong.
     "train.optimizer.weight_decay": 0.1,

@@ -1,7 +1,7 @@
 """Real training ranks that start in a second: forked from a process that has imported everything, instead of torchrun.
 
-`python tests/jobs/ranks.py` is that process: it reads {"request", "ranks", "port", "log"} lines, forks one rank each
-and answers with their pids; on {"wait": [pids]} it answers with their exit codes. `Ranks` talks to it.
+`python tests/jobs/ranks.py` is that process: it reads {"job", "request", "ranks", "port", "log"} lines, forks one rank
+each and answers with their pids; on {"wait": [pids]} it answers with their exit codes. `Ranks` talks to it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Ranks:
     def __init__(self, server: subprocess.Popen[str]) -> None:
         self._server = server
 
-    def start(self, request: Path, ranks: int, log: Path) -> list[int]:
-        """Start a job's ranks; their pids."""
-        pids: list[int] = self._ask(request=str(request), ranks=ranks, port=_free_port(), log=str(log))
+    def start(self, request: Path, ranks: int, log: Path, job: str = "train") -> list[int]:
+        """Start the ranks of `nemotron_rl.jobs.{job}`; their pids."""
+        pids: list[int] = self._ask(job=job, request=str(request), ranks=ranks, port=_free_port(), log=str(log))
         return pids
 
     def wait(self, pids: Sequence[int]) -> list[int]:
@@ -37,9 +37,9 @@ class Ranks:
         codes: list[int] = self._ask(wait=list(pids))
         return codes
 
-    def run(self, request: Path, ranks: int, log: Path) -> None:
+    def run(self, request: Path, ranks: int, log: Path, job: str = "train") -> None:
         """A whole job, which must succeed."""
-        codes = self.wait(self.start(request, ranks, log))
+        codes = self.wait(self.start(request, ranks, log, job))
         assert codes == [0] * ranks, log.read_text()[-4000:]
 
     def kill(self, pids: Sequence[int], victims: Sequence[int], grace_s: float = 5.0) -> list[int]:
@@ -110,7 +110,7 @@ def _free_port() -> int:
 
 def serve() -> None:
     """Answer commands until stdin ends."""
-    from nemotron_rl.jobs.requests import TrainRequest
+    from nemotron_rl.jobs.requests import ReplayRequest, TrainRequest
     from nemotron_rl.megatron import backend
 
     backend.activate("cpu")
@@ -119,6 +119,7 @@ def serve() -> None:
     import nemotron_rl.megatron.checkpointing.saver
     import nemotron_rl.megatron.export  # noqa: F401
     from nemotron_rl.jobs import entry
+    from nemotron_rl.jobs.replay import replay
     from nemotron_rl.jobs.train import train
 
     for line in sys.stdin:
@@ -133,7 +134,10 @@ def serve() -> None:
             if pid == 0:
                 _become_rank(rank, command)
                 try:
-                    entry.run(TrainRequest, train)
+                    if command["job"] == "train":
+                        entry.run(TrainRequest, train)
+                    else:
+                        entry.run(ReplayRequest, replay)
                     sys.stdout.flush()
                     os._exit(0)
                 except SystemExit as ending:
@@ -158,7 +162,7 @@ def _become_rank(rank: int, command: dict[str, Any]) -> None:
         "MASTER_PORT": str(command["port"]),
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    sys.argv = ["train", command["request"]]
+    sys.argv = [command["job"], command["request"]]
 
 
 if __name__ == "__main__":

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from nemotron_rl.cluster.failure import read_failure
 from nemotron_rl.errors import InputError, StoreError
+from nemotron_rl.jobs.replayed import Replays
+from nemotron_rl.jobs.requests import ReplayRequest, TrainRequest
 from nemotron_rl.store.steps import StepStore
 from tests.jobs.killing import Point, Setup, killed_and_resumed, metrics, outcome, prepare
 from tests.jobs.ranks import Ranks, rank_server
@@ -115,6 +118,38 @@ def test_a_run_goes_on_at_another_split(setup: Setup, ranks: Ranks, alone: Path,
     assert here[: STEPS - 1] == there[: STEPS - 1]
     for name in ("train/grad_norm", "train/mtp_loss", "train/lr", "reward/mean", "logprob/abs_diff_max"):
         assert here[-1][name] == pytest.approx(there[-1][name], rel=1e-3, abs=1e-4)
+
+
+def replayed(ranks: Ranks, run: Path, step: int) -> Replays:
+    """What a replay of a run's step finds."""
+    folder = run / "replay" / str(step)
+    (folder / "out").mkdir(parents=True)
+    train = TrainRequest.read(run / "train" / "request.json")
+    # A copied run's request still names the original's folder.
+    train = train.model_copy(update={"run_dir": run})
+    request = ReplayRequest(
+        settings=train.settings, out=folder / "out", metrics=folder / "metrics.jsonl", train=train, step=step
+    )
+    ranks.run(request.write(folder / "request.json"), 2, folder / "log", "replay")
+    return Replays.read(folder / "out")
+
+
+@pytest.mark.parametrize(("step", "checkpoint", "steps"), [(STEPS - 1, STEPS - 1, 1), (1, 0, 2)])
+def test_a_kept_step_replays_bit_for_bit(ranks: Ranks, copy: Path, step: int, checkpoint: int, steps: int) -> None:
+    found = replayed(ranks, copy, step)
+    assert (found.checkpoint, len(found.steps)) == (checkpoint, steps)
+    assert all(one.equal and one.tensors == 95 for one in found.steps), found.text()
+    assert any(one.loss_now != 0 for one in found.steps)
+
+
+def test_a_replay_of_something_else_says_what_differs(ranks: Ranks, copy: Path) -> None:
+    path = copy / "details" / f"step_{STEPS - 1}" / "rank_00001.safetensors"
+    tensors = load_file(path)
+    tensors["advantage_BL"] = tensors["advantage_BL"] + 1e-3
+    save_file(tensors, path)
+    (one,) = replayed(ranks, copy, STEPS - 1).steps
+    assert not one.equal
+    assert one.loss_now != one.loss_then and one.grad_norm_now != one.grad_norm_then and one.different
 
 
 def test_two_runs_of_one_name_at_a_time_are_refused(setup: Setup, ranks: Ranks, copy: Path) -> None:

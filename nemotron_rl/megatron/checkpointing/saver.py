@@ -20,13 +20,8 @@ from nemotron_rl.errors import NemotronRLError, StoreError
 from nemotron_rl.megatron import process
 from nemotron_rl.megatron.checkpointing.choice import FOLDER, choose
 from nemotron_rl.megatron.checkpointing.record import Record, trajectory
-from nemotron_rl.megatron.checkpointing.state import (
-    TrainingState,
-    load,
-    load_random_state,
-    prepare,
-    save_random_state,
-)
+from nemotron_rl.megatron.checkpointing.restore import RANDOM, rank_file, restore
+from nemotron_rl.megatron.checkpointing.state import TrainingState, prepare, save_random_state
 from nemotron_rl.megatron.checkpointing.writing import BackgroundWrite
 from nemotron_rl.report.format import size
 from nemotron_rl.store.manifest import FileEntry
@@ -34,8 +29,6 @@ from nemotron_rl.store.steps import Draft, StepStore, file_entry
 
 METRICS = "metrics.jsonl"
 """The metrics of all steps before the checkpoint, in it."""
-RANDOM = "random"
-"""Folder of the random states, one file per rank."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +80,7 @@ class Saver:
         if choice is None:
             process.from_first_rank(lambda: replace_file(self._metrics, b""))
             return Start(0, 0)
-        rank, ranks = dist.get_rank(), dist.get_world_size()
-        folder = process.agreed(lambda: choice.store.files(choice.manifest, rank, ranks))
-        load(state, folder, choice.record.step)
-        if choice.record.parallel == self._settings.parallel:
-            load_random_state(folder / RANDOM / _rank_file(rank))
+        folder = restore(choice, state, self._settings.parallel)
         process.from_first_rank(lambda: replace_file(self._metrics, (folder / METRICS).read_bytes()))
         return Start(choice.record.step, choice.record.sampler_position)
 
@@ -133,7 +122,7 @@ class Saver:
     def _small_files(self, draft: Draft) -> list[Path]:
         """Random state and metrics, written at once."""
         with _explained(draft):
-            path = draft.folder / RANDOM / _rank_file(dist.get_rank())
+            path = draft.folder / RANDOM / rank_file(dist.get_rank())
             path.parent.mkdir(exist_ok=True)
             save_random_state(path)
             if not process.is_first_rank():
@@ -196,10 +185,6 @@ def _everywhere(done: bool) -> bool:
     flag = torch.tensor([int(done)], device=process.device())
     dist.all_reduce(flag, op=dist.ReduceOp.MIN)
     return bool(flag.item())
-
-
-def _rank_file(rank: int) -> str:
-    return f"rank_{rank:05d}.safetensors"
 
 
 def replace_file(path: Path, content: bytes) -> None:
