@@ -26,8 +26,10 @@ OVERRIDES: dict[str, object] = {
     "rollout.samples_per_prompt": 4,
     "train.checkpoint.every": 1,
     "train.dump_details": True,
+    # Untrained answers are all equally wrong. That some are shorter gives them different rewards.
+    "rollout.sampling.max_new_tokens": 24,
+    "algorithm.overlong_tokens": 24,
     "algorithm.kl_coef": 0.01,
-    # Every weight moves at every step, also where untrained answers are all equally wrong.
     "train.optimizer.weight_decay": 0.1,
     "train.optimizer.lr": 1e-2,
     "train.optimizer.decay": "cosine",

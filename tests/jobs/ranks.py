@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -27,9 +28,13 @@ class Ranks:
     def __init__(self, server: subprocess.Popen[str]) -> None:
         self._server = server
 
-    def start(self, request: Path, ranks: int, log: Path, job: str = "train") -> list[int]:
-        """Start the ranks of `nemotron_rl.jobs.{job}`; their pids."""
-        pids: list[int] = self._ask(job=job, request=str(request), ranks=ranks, port=_free_port(), log=str(log))
+    def start(
+        self, request: Path, ranks: int, log: Path, job: str = "train", file_limit: int | None = None
+    ) -> list[int]:
+        """Start the ranks of `nemotron_rl.jobs.{job}`, which may write no file beyond so many bytes; their pids."""
+        pids: list[int] = self._ask(
+            job=job, request=str(request), ranks=ranks, port=_free_port(), log=str(log), file_limit=file_limit
+        )
         return pids
 
     def wait(self, pids: Sequence[int]) -> list[int]:
@@ -162,6 +167,8 @@ def _become_rank(rank: int, command: dict[str, Any]) -> None:
         "MASTER_PORT": str(command["port"]),
         "GLOO_SOCKET_IFNAME": "lo",
     }
+    if command["file_limit"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (command["file_limit"], command["file_limit"]))
     sys.argv = [command["job"], command["request"]]
 
 

@@ -38,10 +38,10 @@ def alone(setup: Setup, ranks: Ranks) -> Path:
     return setup.run_alone(ranks)
 
 
-def failed(setup: Setup, ranks: Ranks, run_id: str, **overrides: object) -> Exception:
-    """What a run that must not start says."""
+def failed(setup: Setup, ranks: Ranks, run_id: str, file_limit: int | None = None, **overrides: object) -> Exception:
+    """What a run that must not succeed says."""
     request, log = setup.request(run_id, **overrides), setup.work / f"{run_id}.log"
-    codes = ranks.wait(ranks.start(request, 2, log))
+    codes = ranks.wait(ranks.start(request, 2, log, file_limit=file_limit))
     assert all(codes), codes
     assert "Traceback" not in log.read_text()
     error = read_failure(request.parent)
@@ -155,3 +155,17 @@ def test_a_replay_of_something_else_says_what_differs(ranks: Ranks, copy: Path) 
 def test_two_runs_of_one_name_at_a_time_are_refused(setup: Setup, ranks: Ranks, copy: Path) -> None:
     with StepStore(copy / "checkpoints").locked():
         assert "is in use by process" in str(failed(setup, ranks, copy.name))
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_save_that_cannot_be_written_ends_the_run_and_leaves_nothing(
+    setup: Setup, ranks: Ranks, background: bool
+) -> None:
+    run_id = f"full-{background}".lower()
+    settings: dict[str, object] = {"train.checkpoint.background": background, "train.dump_details": False}
+    error = failed(setup, ranks, run_id, file_limit=1 << 20, **settings)
+    assert isinstance(error, StoreError)
+    checkpoints = setup.work / run_id / "checkpoints"
+    assert f"cannot save {checkpoints / 'step_1'}" in str(error)
+    assert "File too large" in str(error)
+    assert not list(checkpoints.rglob("*.distcp"))

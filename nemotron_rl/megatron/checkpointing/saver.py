@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import time
@@ -76,6 +77,8 @@ class Saver:
             InputError: there is no such checkpoint, or it does not fit this run.
             StoreError: a part of it is missing, altered or cannot be read.
         """
+        # Megatron collects garbage twice in each save, a second each time over what imports left: none of it garbage.
+        gc.freeze()
         choice = process.from_first_rank(lambda: choose(self._store, self._settings, self._inputs))
         if choice is None:
             process.from_first_rank(lambda: replace_file(self._metrics, b""))
@@ -138,10 +141,11 @@ class Saver:
         self._pending = None
         try:
             mine = process.agreed(lambda: _waited(pending))
-            pending.write.finalize()
         except NemotronRLError:
             process.from_first_rank(lambda: self._store.discard(pending.draft))
             raise
+        with _explained(pending.draft):
+            pending.write.finalize()
         parts: list[list[FileEntry]] = [[] for _ in range(dist.get_world_size())]
         dist.all_gather_object(parts, mine)
         process.from_first_rank(lambda: self._commit(pending, [entry for part in parts for entry in part]))
@@ -174,11 +178,18 @@ def _explained(draft: Draft) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
+        reason = _root(error)
         free = shutil.disk_usage(draft.folder).free if draft.folder.exists() else 0
         raise StoreError(
-            f"cannot save {draft.folder}: {error}\n  {size(free)} are free there. Make room, or set "
+            f"cannot save {draft.folder}: {reason}\n  {size(free)} are free there. Make room, or set "
             "train.checkpoint.keep or train.checkpoint.every; the run resumes from its last complete checkpoint."
         ) from error
+
+
+def _root(error: BaseException) -> BaseException:
+    """What the system said, below what torch's file writer made of it."""
+    cause = error.__cause__ or error.__context__
+    return error if isinstance(error, OSError) or cause is None else _root(cause)
 
 
 def _everywhere(done: bool) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
+from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
 
 from nemotron_rl.store.manifest import FileEntry
 from nemotron_rl.store.steps import file_entry
@@ -69,17 +70,24 @@ def _bound(request: AsyncRequest, copies: bool) -> Callable[[], list[Path]]:
     """Copy the tensors now; the function that writes the copies and returns the files."""
     if request.async_fn is None:  # nothing to write on this rank
         return list
-    rank, buckets, queue = request.async_fn_args
+    _, buckets, queue = request.async_fn_args
     buckets = request.preload_fn() if request.preload_fn is not None else buckets
     if copies:
         buckets = [(file, key, (data, _cloned(tensors))) for file, key, (data, tensors) in buckets]
 
+    transforms = request.async_fn.args[0]
+
     def write() -> list[Path]:
-        request.async_fn(rank, buckets, queue)
-        result = queue.get()
-        queue.put(result)  # `finalize` wants it too
-        if isinstance(result, Exception):
-            raise result
+        # What megatron's own function over all buckets does, except that it loses the reason of a failure.
+        results = {}
+        for number, bucket in enumerate(buckets):
+            _, result = FileSystemWriterAsync.write_preloaded_data(
+                transforms, number, bucket, None, None, use_fsync=True
+            )
+            if isinstance(result, Exception):
+                raise result
+            results[number] = result
+        queue.put(results)
         return [Path(file) for file, _, _ in buckets]
 
     return write
