@@ -108,12 +108,12 @@ def test_a_run_goes_on_from_a_step_of_another_run(setup: Setup, ranks: Ranks, al
     assert outcome(setup.work / "branch") == outcome(alone)
 
 
-@pytest.mark.parametrize("axes", [{"parallel.tp": 2}, {"parallel.pp": 2}, {"parallel.ep": 2}], ids=str)
-def test_a_run_goes_on_at_another_split(setup: Setup, ranks: Ranks, alone: Path, axes: dict[str, object]) -> None:
-    run_id = f"as-{next(iter(axes)).split('.')[1]}2"
+@pytest.mark.parametrize(("axis", "size"), [("tp", 2), ("pp", 2), ("ep", 2), ("world_size", 1)])
+def test_a_run_goes_on_at_another_split(setup: Setup, ranks: Ranks, alone: Path, axis: str, size: int) -> None:
+    run_id = f"as-{axis}"
     source = alone / "checkpoints" / f"step_{STEPS - 1}"
-    request = setup.request(run_id, **axes, **{"train.resume": str(source)})
-    ranks.run(request, 2, setup.work / f"{run_id}.log")
+    request = setup.request(run_id, **{f"parallel.{axis}": size, "train.resume": str(source)})
+    ranks.run(request, 1 if axis == "world_size" else 2, setup.work / f"{run_id}.log")
     here, there = metrics(setup.work / run_id), metrics(alone)
     assert here[: STEPS - 1] == there[: STEPS - 1]
     for name in ("train/grad_norm", "train/mtp_loss", "train/lr", "reward/mean", "logprob/abs_diff_max"):

@@ -112,8 +112,7 @@ class Saver:
     def _begin(self, step: int, state: TrainingState, sampler_position: int) -> None:
         draft = process.from_first_rank(lambda: self._store.begin(step))
         others = process.agreed(lambda: self._small_files(draft))
-        copies = not torch.cuda.is_available()
-        write = BackgroundWrite(prepare(state, draft.folder), draft.folder, others, copies)
+        write = BackgroundWrite(prepare(state, draft.folder), draft.folder, others)
         record = Record(
             step=step,
             sampler_position=sampler_position,
