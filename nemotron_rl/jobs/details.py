@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -115,5 +116,5 @@ def _write(stem: Path, details: Details, tensors: Mapping[str, Tensor]) -> None:
         os.replace(partial, stem.with_suffix(".safetensors"))
         partial.write_text(details.model_dump_json())
         os.replace(partial, stem.with_suffix(".json"))
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise StoreError(f"cannot keep the details {stem}: {error}; make room or leave out --dump-details") from error

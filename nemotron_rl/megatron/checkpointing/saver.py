@@ -15,6 +15,7 @@ from typing import Self
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import NemotronRLError, StoreError
@@ -176,7 +177,7 @@ def _explained(draft: Draft) -> Iterator[None]:
     """Turn what writing files can raise into an error that says which checkpoint, and how much room there is."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         reason = _root(error)
         free = shutil.disk_usage(draft.folder).free if draft.folder.exists() else 0
         raise StoreError(
