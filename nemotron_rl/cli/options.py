@@ -53,6 +53,9 @@ RunId = Annotated[str | None, typer.Option(help="Name of the run; by default the
 Cluster = Annotated[str | None, typer.Option(help="Where jobs run: local or slurm.")]
 Store = Annotated[str | None, typer.Option(help="Artifact store: file:///path or s3://bucket/prefix.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and what would run, then stop.")]
+DumpDetails = Annotated[
+    bool | None, typer.Option("--dump-details", help="Keep every step's samples and loss inputs, for replay.")
+]
 Layers = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +93,7 @@ _FLAGS = {
     "--pp": "parallel.pp",
     "--ep": "parallel.ep",
     "--ranks": "parallel.world_size",
+    "--dump-details": "train.dump_details",
 }
 
 

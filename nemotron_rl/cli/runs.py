@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nemotron_rl.cli import options
-from nemotron_rl.cli.options import Cluster, ConfigFile, DryRun, OutputDir, Preset, RunId, Set, Source, Store
+from nemotron_rl.cli.options import (
+    Cluster,
+    ConfigFile,
+    DryRun,
+    DumpDetails,
+    OutputDir,
+    Preset,
+    RunId,
+    Set,
+    Source,
+    Store,
+)
 
 if TYPE_CHECKING:
     from nemotron_rl.config.settings import Settings
@@ -54,6 +65,7 @@ def _flow_command(app: typer.Typer, name: str, text: str, start: Callable[[Setti
         run_id: RunId = None,
         cluster: Cluster = None,
         store: Store = None,
+        dump_details: DumpDetails = None,
         dry_run: DryRun = False,
     ) -> None:
         from nemotron_rl.cli.dry_run import print_plan
@@ -65,6 +77,7 @@ def _flow_command(app: typer.Typer, name: str, text: str, start: Callable[[Setti
             "--run-id": run_id,
             "--cluster": cluster,
             "--store": store,
+            "--dump-details": dump_details,
         }
         loaded = options.load_options(preset, config, sets, flags)
         preflight(loaded.settings, surroundings=not dry_run)

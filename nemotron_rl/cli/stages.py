@@ -1,4 +1,4 @@
-"""A stage that needs the training stack, alone: evaluate. It runs as a job, without flow and store."""
+"""The stages that need the training stack, alone: evaluate, replay. They run as jobs, without a flow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
-from nemotron_rl.errors import InputError
+from nemotron_rl.errors import InputError, NemotronRLError
 
 if TYPE_CHECKING:
     from nemotron_rl.config.settings import Settings
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     app.command()(evaluate)
+    app.command()(replay)
 
 
 def evaluate(
@@ -67,6 +68,37 @@ def evaluate(
     with RichReporter() as reporter, reporter.stage("evaluate"):
         _run_job(settings, "evaluate", request, job, reporter)
     open_console(sys.stdout).print(accuracy_table(Evaluation.read(request.out / "evaluation.json")))
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that was trained with --dump-details.")],
+    step: Annotated[int, typer.Argument(metavar="STEP", min=0, help="Step to run again, as in its metrics.")],
+) -> None:
+    """Run the training half of a step again, from what it kept, and compare loss, gradient norm and weights."""
+    import shutil
+
+    from nemotron_rl.jobs.replayed import Replays, kept_steps
+    from nemotron_rl.jobs.requests import METRICS_FILE, ReplayRequest, TrainRequest
+    from nemotron_rl.report.console import RichReporter
+
+    path = run.absolute() / "train" / "request.json"
+    if not path.exists():
+        raise InputError(f"{run} is not a run that has trained: {path} is missing")
+    if step not in (kept := kept_steps(run)):
+        steps = f"steps {kept[0]} to {kept[-1]}" if kept else "no step; train with --dump-details"
+        raise InputError(f"step {step} of {run} was not kept; it kept {steps}")
+    train = TrainRequest.read(path)
+    job = run.absolute() / "replay" / f"step_{step}"
+    shutil.rmtree(job, ignore_errors=True)
+    request = ReplayRequest(
+        settings=train.settings, out=_job_folder(job / "out"), metrics=job / METRICS_FILE, train=train, step=step
+    )
+    with RichReporter() as reporter, reporter.stage("replay"):
+        _run_job(train.settings, "replay", request, job, reporter, ranks=train.settings.parallel.world_size)
+    found = Replays.read(request.out)
+    typer.echo(found.text())
+    if not all(one.equal for one in found.steps):
+        raise NemotronRLError(f"step {step} of {run} does not replay bit for bit")
 
 
 def distinct_names(uris: Sequence[str]) -> list[str]:

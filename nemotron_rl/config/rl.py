@@ -43,7 +43,9 @@ class AlgorithmSettings(Frozen):
     clip_dual: float = Field(3.0, gt=1)
     """dual_clip: a token of negative advantage loses at most this many times its advantage."""
     kl_coef: float = Field(0.0, ge=0)
-    """Weight of the KL penalty to the reference model; above 0 a frozen copy of the starting weights is kept."""
+    """Weight of the KL penalty to the reference model, the starting weights; above 0 `reference_weights` are kept."""
+    reference_weights: Literal["device", "host", "none"] = "device"
+    """Where a frozen copy of the starting weights is kept when the KL penalty needs one. `none`: nowhere."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """How the KL divergence is estimated from a sampled token. Unbiased gradients: k2 in the loss, k1 in the reward."""
     kl_in: Literal["loss", "reward"] = "loss"

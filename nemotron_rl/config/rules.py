@@ -241,6 +241,18 @@ def kl_in_the_loss_has_a_gradient(settings: Settings) -> Iterator[Broken]:
 
 
 @rule
+def kl_has_a_reference_model(settings: Settings) -> Iterator[Broken]:
+    algorithm = settings.algorithm
+    if algorithm.kl_coef > 0 and algorithm.reference_weights == "none":
+        yield Broken(
+            "algorithm.reference_weights",
+            "the KL penalty compares with the starting weights, of which none keeps no copy; use device or host, or "
+            "algorithm.kl_coef = 0",
+            ("algorithm.kl_coef",),
+        )
+
+
+@rule
 def off_policy_bounds_leave_room(settings: Settings) -> Iterator[Broken]:
     bounds = settings.algorithm.off_policy
     if bounds.correction != "none" and not bounds.low <= 1 <= bounds.high:

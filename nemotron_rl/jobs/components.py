@@ -81,6 +81,7 @@ def build_trainer(request: TrainRequest) -> Trainer:
         mtp=settings.train.mtp,
         temperature=settings.rollout.sampling.temperature,
         keep_reference=settings.algorithm.kl_coef > 0,
+        reference_on_host=settings.algorithm.reference_weights == "host",
     )
 
 

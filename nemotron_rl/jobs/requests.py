@@ -76,6 +76,15 @@ class TrainRequest(Request):
     """Digests of start and prompts; a checkpoint of others is not resumed. Empty: not compared."""
 
 
+class ReplayRequest(Request):
+    """The training half of kept steps again; the result is `replay.json`."""
+
+    train: TrainRequest
+    """The run's own request."""
+    step: int
+    """The step to replay, as numbered in the metrics; earlier ones are replayed where no checkpoint is right before."""
+
+
 class EvaluateRequest(Request):
     """Accuracy of several checkpoints on the same prompts; the result is `evaluation.json` and `samples.jsonl`."""
 

@@ -11,65 +11,19 @@ def train(request: TrainRequest) -> None:
     """Train the policy from the start or the chosen checkpoint, prove every sync, and export the result."""
     settings = request.settings
     backend.activate(settings.model.backend)
-    from nemotron_rl.data.sampler import PromptSampler
-    from nemotron_rl.jobs.components import (
-        build_collector,
-        build_trainer,
-        connect,
-        engine_asleep,
-        open_engine,
-        training_prompts,
-    )
-    from nemotron_rl.jobs.experience import engine_metrics, experience, sample_metrics, sync_metrics
-    from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
-    from nemotron_rl.jobs.results import empty_folder
+    from nemotron_rl.jobs.components import open_engine
+    from nemotron_rl.jobs.loop import TrainingLoop
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.checkpointing.saver import Saver
-    from nemotron_rl.megatron.export import export_checkpoint
-    from nemotron_rl.report.card import card_facts, measured_reward
-    from nemotron_rl.report.metrics import read_metrics
-    from nemotron_rl.rl.objective import policy_objective
 
     with (
         process.model_parallel(settings.model, settings.parallel, settings.seed),
         open_engine(request) as engine,
         Saver(request.run_dir, settings, request.inputs, request.metrics) as saver,
     ):
-        prompts = training_prompts(request)
-        trainer = build_trainer(request)
-        collector = build_collector(request, engine, prompts)
-        objective = policy_objective(settings.algorithm)
-        start = saver.resume(trainer.state)
-        sampler = PromptSampler(
-            len(prompts), settings.train.prompts_per_step, settings.data.shuffle_seed, start.sampler_position
-        )
-        trainer.sleep()
-        sync = connect(trainer, engine)
-        sync.push(version=start.step)
-        with MetricsLog(request.metrics, process.is_first_rank()) as log:
-            for step in range(start.step, settings.train.steps):
-                phases = Phases()
-                with phases("rollout"):
-                    mine = process.share_of_dp(sampler.next_batch())
-                    samples = process.from_replica_leader(lambda: collector.collect(mine, step))  # noqa: B023
-                    agreed = engine_metrics(engine, samples) if settings.rollout.check_prefill else {}
-                with phases("train"):
-                    engine.sleep()
-                    trainer.wake()
-                    batch = experience(samples, trainer, settings, collector.pad_token)
-                    update = trainer.update(batch, objective)
-                    trainer.sleep()
-                    engine.wake()
-                with phases("sync"):
-                    proof = sync.push(version=step + 1)
-                measured = sample_metrics(samples, batch) | agreed | update.metrics("train") | sync_metrics(proof)
-                log.write(step, measured | phases.metrics() | saver.metrics() | memory_metrics())
-                saver.after(step + 1, trainer.state, sampler.position, lambda: engine_asleep(engine, sync, step + 1))  # noqa: B023
-        card = None
-        if process.is_first_rank():  # which writes the checkpoint, and the metrics
-            card = card_facts(settings, request.start, measured_reward(read_metrics(request.metrics)))
-        empty_folder(request.out)
-        export_checkpoint(trainer.weights(), request.start, request.out, card=card)
+        loop = TrainingLoop(request, engine, saver)
+        loop.run()
+        loop.export()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
@@ -37,16 +39,29 @@ def model_parallel(model: ModelSettings, parallel: ParallelSettings, seed: int) 
             expert_model_parallel_size=parallel.ep,
             expert_tensor_parallel_size=parallel.etp,
         )
-        model_parallel_cuda_manual_seed(seed)
+        _seed(seed)
         yield
     finally:
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
 
 
+def _seed(seed: int) -> None:
+    """Give every generator of this rank a state that follows from the seed and the rank."""
+    random.seed(f"{seed}/{dist.get_rank()}")
+    np.random.seed((seed + dist.get_rank()) % 2**32)
+    torch.manual_seed(seed)
+    model_parallel_cuda_manual_seed(seed)
+
+
 def is_first_rank() -> bool:
     """Whether this rank writes what is written once."""
     return dist.get_rank() == 0
+
+
+def rank() -> int:
+    """This rank among all."""
+    return dist.get_rank()
 
 
 def dp_rank() -> int:

@@ -12,11 +12,12 @@ from nemotron_rl.megatron.model import MegatronModel
 
 
 class ReferenceWeights:
-    """Clones of all parameters and buffers as they are now."""
+    """Clones of all parameters and buffers as they are now, beside them or in host memory."""
 
-    def __init__(self, model: MegatronModel) -> None:
+    def __init__(self, model: MegatronModel, on_host: bool = False) -> None:
         self._model = model
-        self._frozen = [tensor.detach().clone() for tensor in self._tensors()]
+        where = torch.device("cpu") if on_host else None
+        self._frozen = [tensor.detach().to(where or tensor.device, copy=True) for tensor in self._tensors()]
 
     def _tensors(self) -> list[Tensor]:
         return [t for chunk in self._model.unwrapped() for t in (*chunk.parameters(), *chunk.buffers())]
@@ -33,6 +34,6 @@ class ReferenceWeights:
     @torch.no_grad()
     def _swap(self) -> None:
         for live, frozen in zip(self._tensors(), self._frozen, strict=True):
-            kept = live.clone()
+            kept = live.to(frozen.device, copy=True)
             live.copy_(frozen)
             frozen.copy_(kept)

@@ -86,6 +86,7 @@ class Trainer:
         max_tokens_per_gpu: int | None = None,
         temperature: float = 1.0,
         keep_reference: bool = False,
+        reference_on_host: bool = False,
     ) -> None:
         self._model = model
         self._divide = partial(divide, micro_batch_size=micro_batch_size, max_tokens_per_gpu=max_tokens_per_gpu)
@@ -93,7 +94,7 @@ class Trainer:
         self._mtp = mtp if mtp.enabled and model.mtp_depths else None
         self._optimizer = build_optimizer(optimizer, model.chunks, bf16=model.config.bf16)
         self._schedule = build_schedule(optimizer, self._optimizer, steps)
-        self._reference = ReferenceWeights(model) if keep_reference else None
+        self._reference = ReferenceWeights(model, reference_on_host) if keep_reference else None
         model.config.finalize_model_grads_func = finalize_model_grads
 
     def logprobs(self, batch: Batch) -> Tensor:

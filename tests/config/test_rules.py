@@ -51,6 +51,10 @@ BROKEN = {
     "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
     "schedules_decay_downwards": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
     "optimizer_variants_have_what_they_need": ({"train.optimizer.moments": "bf16"}, "torch's AdamW; use fp32"),
+    "kl_has_a_reference_model": (
+        {"algorithm.kl_coef": 0.1, "algorithm.reference_weights": "none"},
+        "compares with the starting weights, of which none keeps no copy; use device or host",
+    ),
     "resume_names_a_checkpoint": ({"train.resume": "latest"}, "should be auto, none, a step number"),
     "prompt_files_come_in_pairs": ({"data.train_file": "a.jsonl"}, "is needed with data.train_file"),
     "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 550}, "hold out at most 549"),

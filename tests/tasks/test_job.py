@@ -36,7 +36,7 @@ class Stage:
         self.job = StageJob("train", settings, RECIPE, steps=3, on_step=lambda m: self.seen.append(int(m["step"])))
 
     def run(self):
-        return self.job.run(TrainRequest, self.out, start=self.start, prompts=self.start / "unread")
+        return self.job.run(TrainRequest, self.out, run_dir=self.out, start=self.start, prompts=self.start / "unread")
 
     @property
     def starts(self) -> int:
@@ -113,7 +113,7 @@ tasks.job.StageJob._spec = lambda job: replace(spec(job), distributed=False)
 settings = Settings.model_validate_json(Path(sys.argv[1]).read_text())
 start = Path({str(stage.start)!r})
 job = tasks.job.StageJob("train", settings, RECIPE, steps=3)
-job.run(TrainRequest, Path({str(stage.out)!r}), start=start, prompts=start)
+job.run(TrainRequest, Path({str(stage.out)!r}), run_dir=start, start=start, prompts=start)
 """
     settings_file = stage.folder / "settings.json"
     settings_file.write_text(stage.job.settings.model_dump_json())

@@ -41,19 +41,31 @@ def choose(own: StepStore, settings: Settings, inputs: tuple[str, ...]) -> Choic
     if half := own.sweep():
         _log.info("deleted checkpoints that were never complete: %s", ", ".join(map(str, half)))
     store, step = _wanted(own, resume)
+    choice = None if step is None else _checked(store, step, settings, inputs)
     if resume != "auto":
         for later in [s for s in own.complete() if store is not own or step is None or s > step]:
             _log.info("deleting checkpoint %d, which train.resume = %s leaves behind", later, resume)
             own.remove(later)
-    if step is None:
+    if choice is None:
         _log.info("training starts at step 0; there is no complete checkpoint to resume in %s", own.root)
-        return None
+    else:
+        _log.info("training resumes after step %d from %s", choice.record.step, store.root)
+    return choice
+
+
+def before(run_dir: Path, step: int, settings: Settings) -> Choice | None:
+    """The newest complete checkpoint of a run that has seen at most `step` updates; None for the starting weights."""
+    store = StepStore(run_dir / FOLDER)
+    found = [one for one in store.complete() if one <= step]
+    return _checked(store, found[-1], settings, ()) if found else None
+
+
+def _checked(store: StepStore, step: int, settings: Settings, inputs: tuple[str, ...]) -> Choice:
     manifest, where = store.manifest(step), store.root / f"step_{step}"
     record = Record.of(manifest, where)
     check_resumable(manifest, settings, inputs, where)
     if step > settings.train.steps:
         raise InputError(f"{where} is beyond train.steps = {settings.train.steps}; raise it, or resume an earlier step")
-    _log.info("training resumes after step %d from %s", step, where)
     return Choice(store, manifest, record)
 
 

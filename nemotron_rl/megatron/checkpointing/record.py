@@ -93,11 +93,10 @@ def check_resumable(manifest: Manifest, settings: Settings, inputs: tuple[str, .
     if changed:
         lines = [f"{path} = {then.get(path)!r} there, {now.get(path)!r} in this run" for path in changed]
         raise InputError("\n  ".join([f"{where} was made with other settings:", *lines, _CHOICES]))
-    if inputs and manifest.inputs and inputs != manifest.inputs:
-        names = [
-            name for name, a, b in zip(("starting model", "prompts"), inputs, manifest.inputs, strict=True) if a != b
-        ]
-        raise InputError(f"{where} was trained from another {' and other '.join(names)}\n  {_CHOICES}")
+    others = ("another starting model", "other prompts")
+    differing = [other for other, a, b in zip(others, inputs, manifest.inputs, strict=False) if a != b]
+    if differing:
+        raise InputError(f"{where} was trained from {' and '.join(differing)}\n  {_CHOICES}")
 
 
 _CHOICES = "Use the old settings, another --run-id, or --set train.resume=none to start again from step 0."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import time
@@ -15,19 +16,15 @@ from typing import Self
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import NemotronRLError, StoreError
 from nemotron_rl.megatron import process
 from nemotron_rl.megatron.checkpointing.choice import FOLDER, choose
 from nemotron_rl.megatron.checkpointing.record import Record, trajectory
-from nemotron_rl.megatron.checkpointing.state import (
-    TrainingState,
-    load,
-    load_random_state,
-    prepare,
-    save_random_state,
-)
+from nemotron_rl.megatron.checkpointing.restore import RANDOM, rank_file, restore
+from nemotron_rl.megatron.checkpointing.state import TrainingState, prepare, save_random_state
 from nemotron_rl.megatron.checkpointing.writing import BackgroundWrite
 from nemotron_rl.report.format import size
 from nemotron_rl.store.manifest import FileEntry
@@ -35,8 +32,6 @@ from nemotron_rl.store.steps import Draft, StepStore, file_entry
 
 METRICS = "metrics.jsonl"
 """The metrics of all steps before the checkpoint, in it."""
-RANDOM = "random"
-"""Folder of the random states, one file per rank."""
 
 
 Room = Callable[[], AbstractContextManager[None]]
@@ -87,15 +82,13 @@ class Saver:
             InputError: there is no such checkpoint, or it does not fit this run.
             StoreError: a part of it is missing, altered or cannot be read.
         """
+        # Megatron collects garbage twice in each save, a second each time over what imports left: none of it garbage.
+        gc.freeze()
         choice = process.from_first_rank(lambda: choose(self._store, self._settings, self._inputs))
         if choice is None:
             process.from_first_rank(lambda: replace_file(self._metrics, b""))
             return Start(0, 0)
-        rank, ranks = dist.get_rank(), dist.get_world_size()
-        folder = process.agreed(lambda: choice.store.files(choice.manifest, rank, ranks))
-        load(state, folder, choice.record.step)
-        if choice.record.parallel == self._settings.parallel:
-            load_random_state(folder / RANDOM / _rank_file(rank))
+        folder = restore(choice, state, self._settings.parallel)
         process.from_first_rank(lambda: replace_file(self._metrics, (folder / METRICS).read_bytes()))
         return Start(choice.record.step, choice.record.sampler_position)
 
@@ -129,8 +122,7 @@ class Saver:
     def _begin(self, step: int, state: TrainingState, sampler_position: int) -> None:
         draft = process.from_first_rank(lambda: self._store.begin(step))
         others = process.agreed(lambda: self._small_files(draft))
-        copies = not torch.cuda.is_available()
-        write = BackgroundWrite(prepare(state, draft.folder), draft.folder, others, copies)
+        write = BackgroundWrite(prepare(state, draft.folder), draft.folder, others)
         record = Record(
             step=step,
             sampler_position=sampler_position,
@@ -142,7 +134,7 @@ class Saver:
     def _small_files(self, draft: Draft) -> list[Path]:
         """Random state and metrics, written at once."""
         with _explained(draft):
-            path = draft.folder / RANDOM / _rank_file(dist.get_rank())
+            path = draft.folder / RANDOM / rank_file(dist.get_rank())
             path.parent.mkdir(exist_ok=True)
             save_random_state(path)
             if not process.is_first_rank():
@@ -158,10 +150,11 @@ class Saver:
         self._pending = None
         try:
             mine = process.agreed(lambda: _waited(pending))
-            pending.write.finalize()
         except NemotronRLError:
             process.from_first_rank(lambda: self._store.discard(pending.draft))
             raise
+        with _explained(pending.draft):
+            pending.write.finalize()
         parts: list[list[FileEntry]] = [[] for _ in range(dist.get_world_size())]
         dist.all_gather_object(parts, mine)
         process.from_first_rank(lambda: self._commit(pending, [entry for part in parts for entry in part]))
@@ -193,22 +186,25 @@ def _explained(draft: Draft) -> Iterator[None]:
     """Turn what writing files can raise into an error that says which checkpoint, and how much room there is."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reason = _root(error)
         free = shutil.disk_usage(draft.folder).free if draft.folder.exists() else 0
         raise StoreError(
-            f"cannot save {draft.folder}: {error}\n  {size(free)} are free there. Make room, or set "
+            f"cannot save {draft.folder}: {reason}\n  {size(free)} are free there. Make room, or set "
             "train.checkpoint.keep or train.checkpoint.every; the run resumes from its last complete checkpoint."
         ) from error
+
+
+def _root(error: BaseException) -> BaseException:
+    """What the system said, below what torch's file writer made of it."""
+    cause = error.__cause__ or error.__context__
+    return error if isinstance(error, OSError) or cause is None else _root(cause)
 
 
 def _everywhere(done: bool) -> bool:
     flag = torch.tensor([int(done)], device=process.device())
     dist.all_reduce(flag, op=dist.ReduceOp.MIN)
     return bool(flag.item())
-
-
-def _rank_file(rank: int) -> str:
-    return f"rank_{rank:05d}.safetensors"
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -65,24 +67,25 @@ def save_random_state(path: Path) -> None:
     if torch.cuda.is_available():
         tensors["cuda"] = torch.cuda.get_rng_state()
     notes = {
-        "numpy": f"{numpy_name},{position},{has_gauss},{gauss!r}",
-        "python": f"{version},{'' if gauss_next is None else repr(gauss_next)}",
+        "numpy": [numpy_name, position, has_gauss, float(gauss).hex()],
+        "python": [version, None if gauss_next is None else gauss_next.hex()],
     }
-    save_file(tensors, path, metadata=notes)
+    # One entry: safetensors writes several in an order of its own, and equal states should be equal files.
+    save_file(tensors, path, metadata={"notes": json.dumps(notes)})
 
 
 def load_random_state(path: Path) -> None:
     """Restore what `save_random_state` wrote on this rank."""
-    from safetensors import safe_open
-
     tensors = load_file(path)
     with safe_open(path, framework="pt") as file:
-        notes = file.metadata()
+        notes = json.loads(file.metadata()["notes"])
     torch.set_rng_state(tensors["torch"])
-    name, position, has_gauss, gauss = notes["numpy"].split(",")
-    np.random.set_state((name, tensors["numpy"].numpy().astype(np.uint32), int(position), int(has_gauss), float(gauss)))
-    version, gauss_next = notes["python"].split(",")
-    random.setstate((int(version), tuple(tensors["python"].tolist()), float(gauss_next) if gauss_next else None))
+    name, position, has_gauss, gauss = notes["numpy"]
+    keys = tensors["numpy"].numpy().astype(np.uint32)
+    np.random.set_state((name, keys, position, has_gauss, float.fromhex(gauss)))
+    version, gauss_next = notes["python"]
+    internal = tuple(tensors["python"].tolist())
+    random.setstate((version, internal, None if gauss_next is None else float.fromhex(gauss_next)))
     tracker = get_cuda_rng_tracker()
     states = tracker.get_states()
     for key in states:

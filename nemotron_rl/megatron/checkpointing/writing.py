@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
+from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
 
 from nemotron_rl.store.manifest import FileEntry
 from nemotron_rl.store.steps import file_entry
@@ -20,19 +21,18 @@ from nemotron_rl.store.steps import file_entry
 class BackgroundWrite:
     """This rank's part of one checkpoint on its way to the disk."""
 
-    def __init__(self, request: AsyncRequest, folder: Path, others: Sequence[Path], copies: bool) -> None:
+    def __init__(self, request: AsyncRequest, folder: Path, others: Sequence[Path]) -> None:
         """Copies this rank's tensors and starts to write them.
 
         Args:
             request: What to write, from `state.prepare`.
             folder: The checkpoint's folder; hashed paths are relative to it.
             others: Files that this rank has written already.
-            copies: Whether tensors must be cloned because they live in host memory; from a GPU they come as copies.
         """
         self._request, self._folder, self._others = request, folder, list(others)
         self._error: Exception | None = None
         self._entries: list[FileEntry] = []
-        write = _bound(request, copies)
+        write = _bound(request)
         self._thread = threading.Thread(target=self._run, args=(write,), name="checkpoint", daemon=True)
         self._thread.start()
 
@@ -65,25 +65,38 @@ class BackgroundWrite:
             self._error = error
 
 
-def _bound(request: AsyncRequest, copies: bool) -> Callable[[], list[Path]]:
+def _bound(request: AsyncRequest) -> Callable[[], list[Path]]:
     """Copy the tensors now; the function that writes the copies and returns the files."""
     if request.async_fn is None:  # nothing to write on this rank
         return list
-    rank, buckets, queue = request.async_fn_args
-    buckets = request.preload_fn() if request.preload_fn is not None else buckets
-    if copies:
-        buckets = [(file, key, (data, _cloned(tensors))) for file, key, (data, tensors) in buckets]
+    _, live, queue = request.async_fn_args
+    on_host = request.preload_fn()
+    buckets = [
+        (file, key, (data, _copies(tensors, sources)))
+        for (file, key, (data, tensors)), (_, _, (_, sources)) in zip(on_host, live, strict=True)
+    ]
+
+    transforms = request.async_fn.args[0]
 
     def write() -> list[Path]:
-        request.async_fn(rank, buckets, queue)
-        result = queue.get()
-        queue.put(result)  # `finalize` wants it too
-        if isinstance(result, Exception):
-            raise result
+        # What megatron's own function over all buckets does, except that it loses the reason of a failure.
+        results = {}
+        for number, bucket in enumerate(buckets):
+            _, result = FileSystemWriterAsync.write_preloaded_data(
+                transforms, number, bucket, None, None, use_fsync=True
+            )
+            if isinstance(result, Exception):
+                raise result
+            results[number] = result
+        queue.put(results)
         return [Path(file) for file, _, _ in buckets]
 
     return write
 
 
-def _cloned(tensors: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    return [(item, tensor.clone()) for item, tensor in tensors]
+def _copies(tensors: Sequence[tuple[Any, Any]], sources: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Tensors that share no memory with the live ones: what came from a GPU is a copy already."""
+    return [
+        (item, tensor.clone() if source.device.type == "cpu" else tensor)
+        for (item, tensor), (_, source) in zip(tensors, sources, strict=True)
+    ]
