@@ -174,7 +174,7 @@ few_or_many = pytest.mark.parametrize("many", [False, pytest.param(True, marks=p
 
 @few_or_many
 def test_folders(many: bool, tmp_path: Path) -> None:
-    fuzz(1500 if many else 50, tmp_path, str)
+    fuzz(1700 if many else 50, tmp_path, str)
 
 
 @few_or_many
@@ -184,7 +184,7 @@ def test_the_hub(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)  # both come from HF_ENDPOINT on import
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        fuzz(450 if many else 20, tmp_path, lambda source: "hf://org/name@v1")
+        fuzz(250 if many else 20, tmp_path, lambda source: "hf://org/name@v1")
 
 
 @few_or_many
