@@ -1,7 +1,7 @@
 """Run under torchrun by the tests beside it: converts and exports at one split over ranks after another.
 
 python -m torch.distributed.run --nproc-per-node N tests/megatron/convert_program.py STEPS.json, whose rows are
-[action, split, source, destination]. Actions: `convert`, `export`, and `refuse`, which is an export that must fail and
+[action, split, source, destination]. Actions are those of ACTIONS; `refuse` is an export that must fail and
 whose error becomes the destination; the split is a key of SPLITS.
 """
 
@@ -78,6 +78,16 @@ def export(source: Path, destination: Path, parallel: ParallelSettings) -> None:
     export_checkpoint(exported_weights(model), source, destination, shard_size=500_000)
 
 
+def export_trainer(source: Path, destination: Path, parallel: ParallelSettings) -> None:
+    """An export of the model that a trainer loads, all in fp32."""
+    from nemotron_rl.megatron.export import export_checkpoint
+    from nemotron_rl.megatron.model import build_model
+    from nemotron_rl.megatron.weights import exported_weights
+
+    model = build_model(source, ModelSettings(dtype="fp32"), parallel, trainable=False)
+    export_checkpoint(exported_weights(model), source, destination)
+
+
 def refuse(source: Path, destination: Path, parallel: ParallelSettings) -> None:
     import torch.distributed as dist
 
@@ -92,7 +102,7 @@ def refuse(source: Path, destination: Path, parallel: ParallelSettings) -> None:
         raise AssertionError(f"{source} was exported")
 
 
-ACTIONS = {"convert": convert, "export": export, "refuse": refuse}
+ACTIONS = {"convert": convert, "export": export, "export_trainer": export_trainer, "refuse": refuse}
 
 if __name__ == "__main__":
     main()

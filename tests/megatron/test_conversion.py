@@ -34,12 +34,13 @@ STEPS = [
     ("export", "whole", "mixed-pp2", "mixed-pp2-whole"),
     ("export", "whole", "mixed-ep2", "mixed-ep2-whole"),
     ("export", "tp2", "fp32-whole", "fp32-whole-tp2"),
+    ("export_trainer", "tp2", "mixed-one", "mixed-one-trainer"),
     ("refuse", "pp2", "geometry", "geometry.txt"),
     ("refuse", "tp2", "fewer", "fewer.txt"),
     ("refuse", "ep2", "unlisted", "unlisted.txt"),
     ("refuse", "whole", "truncated", "truncated.txt"),
 ]
-EXPORTED = [destination for action, _, _, destination in STEPS if action == "export"] + ["mixed-tp2-one"]
+EXPORTED = [destination for action, _, _, destination in STEPS if action.startswith("export")] + ["mixed-tp2-one"]
 
 
 @pytest.fixture(scope="module")
