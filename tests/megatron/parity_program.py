@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
@@ -89,6 +90,7 @@ def observe(checkpoint: Path, parallel: ParallelSettings) -> dict[str, Any]:
     trainers = {name: Trainer(model, still, steps=9, mtp=mtp, **mode) for name, mode in MODES.items()}
     batch = sample_batch(process.share_of_dp(range(len(SHAPES))))
     seen: dict[str, Any] = {"weights": exported(trainers["padded"]), "parameters": parameters(model)}
+    seen["leaders"] = everyones((process.dp_rank(), process.from_replica_leader(dist.get_rank)))
     for name, trainer in trainers.items():
         logprob_BL = trainer.logprobs(batch)
         update = trainer.update(batch, surrogate)
@@ -126,7 +128,6 @@ def exported(trainer: Any) -> dict[str, Tensor]:
 
 def parameters(model: Any) -> list[tuple[int, int, int, int]]:
     """Of each rank: its pipeline stage, and how many parameters outside experts, in experts, and biases it holds."""
-    import torch.distributed as dist
     from megatron.core import parallel_state
 
     counts = {"dense": 0, "expert": 0}
@@ -135,10 +136,14 @@ def parameters(model: Any) -> list[tuple[int, int, int, int]]:
     biases = sum(
         buffer.numel() for name, buffer in model.unwrapped()[0].named_buffers() if name.endswith("expert_bias")
     )
-    mine = (parallel_state.get_pipeline_model_parallel_rank(), counts["dense"], counts["expert"], biases)
-    everyones = [mine] * dist.get_world_size()
-    dist.all_gather_object(everyones, mine)
-    return everyones
+    return everyones((parallel_state.get_pipeline_model_parallel_rank(), counts["dense"], counts["expert"], biases))
+
+
+def everyones(mine: Any) -> list[Any]:
+    """What each rank has, by rank."""
+    found = [mine] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    return found
 
 
 def logits(trainer: Any, model: Any, batch: Batch) -> list[Tensor]:

@@ -110,6 +110,14 @@ def test_what_is_loaded_is_exported_bit_for_bit(layout: str, seen_in: Any, two_d
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_all_ranks_of_a_replica_get_what_its_first_rank_made(layout: str, seen_in: Any) -> None:
+    first: dict[int, int] = {}
+    for rank, (replica, made_by) in enumerate(seen_in(layout)["leaders"]):
+        assert made_by == first.setdefault(replica, rank)
+    assert len(first) == LAYOUTS[layout].dp
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_planner_knows_what_each_rank_holds(layout: str, seen_in: Any, two_depths: Path) -> None:
     planned = stage_shards(model_sizes(CheckpointFolder.open(two_depths).config), LAYOUTS[layout])
     for stage, dense, expert, bias in seen_in(layout)["parameters"]:
