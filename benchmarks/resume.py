@@ -28,6 +28,7 @@ from tests.jobs.ranks import rank_server
 
 RESULTS = Path(__file__).parent / "results" / "resume-cpu.json"
 STEPS = 12
+POINTS = 20
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,14 @@ def points(count: int, seed: int) -> list[Point]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--points", type=int, default=POINTS)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     work = args.work or Path(tempfile.mkdtemp(prefix="resume-"))
-    chosen = points(20, args.seed)[args.first : args.first + (2 if args.quick else args.points)]
+    chosen = points(POINTS, args.seed)[args.first : args.first + (2 if args.quick else args.points)]
     results = json.loads(RESULTS.read_text())["points"] if args.first and RESULTS.exists() else []
     work.mkdir(parents=True, exist_ok=True)
     with rank_server(work / "server.log") as ranks:
@@ -104,8 +105,8 @@ def report(results: list[dict[str, Any]]) -> None:
         "goals": {
             "bit-identical after resume": {
                 "value": identical,
-                "at_least": len(results),
-                "met": identical == len(results),
+                "at_least": POINTS,
+                "met": identical >= POINTS,
             }
         },
         "points": results,
