@@ -190,13 +190,26 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 def options_of(arguments: argparse.Namespace) -> Options:
     """The shared flags out of all that were given."""
     default = QUICK_RESULTS if arguments.quick else RESULTS
-    command = shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *_measured_flags(sys.argv[1:])])
     return Options(arguments.quick, arguments.results or default, arguments.commit or commit(), command)
 
 
 def parse(parser: argparse.ArgumentParser) -> Options:
     """The options of a benchmark that has no flags of its own."""
     return options_of(parser.parse_args())
+
+
+def _measured_flags(words: Sequence[str]) -> list[str]:
+    """The command line without flags that say only where files lie on this machine, or what is measured."""
+    kept: list[str] = []
+    for word in words:
+        value = word.partition("=")[2] if word.startswith("--") else word
+        if value.startswith("/") or (kept and kept[-1] == "--commit"):
+            if not word.startswith("--"):
+                kept.pop()
+            continue
+        kept.append(word)
+    return kept
 
 
 def finish(

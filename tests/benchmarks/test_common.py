@@ -90,3 +90,16 @@ def test_a_smoke_test_leaves_the_kept_results_alone(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys, "argv", ["benchmarks/slice.py", "--results", str(tmp_path), "--commit", "abc"])
     full = common.parse(common.parser("what it measures"))
     assert (full.quick, full.results, full.commit) == (False, tmp_path, "abc")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("--rounds 7 --folder /a/b --quick", "--rounds 7 --quick"),
+        ("--results=/a --set x=1", "--set x=1"),
+        ("--commit abc --gpus 2", "--gpus 2"),
+        ("", ""),
+    ],
+)
+def test_a_recorded_command_names_no_place_on_the_machine(given: str, kept: str) -> None:
+    assert common._measured_flags(given.split()) == kept.split()
