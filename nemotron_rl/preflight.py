@@ -17,6 +17,7 @@ from nemotron_rl.checkpoint.selection import select_config
 from nemotron_rl.checkpoint.source import open_source, validate_uri
 from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.cluster.factory import open_cluster
+from nemotron_rl.config.colocation import check_colocation
 from nemotron_rl.config.geometry import Geometry
 from nemotron_rl.config.parallel import check_parallel
 from nemotron_rl.config.settings import Settings
@@ -36,6 +37,7 @@ def preflight(settings: Settings, *, surroundings: bool = True) -> None:
         InputError: One of them cannot work.
     """
     check_source(settings)
+    check_colocation(settings)
     for path in (settings.data.train_file, settings.data.eval_file):
         if path is not None:
             load_prompts(path)

@@ -96,33 +96,6 @@ def cpu_backend_runs_fp32_and_the_reference_engine(settings: Settings) -> Iterat
 
 
 @rule
-def sglang_shares_ranks_with_an_unsplit_trainer(settings: Settings) -> Iterator[Broken]:
-    if settings.rollout.engine != "sglang" or settings.model.backend != "cuda":
-        return
-    if settings.model.dtype != "bf16":
-        yield Broken("model.dtype", "the sglang engine computes in bf16; use bf16", ("rollout.engine",))
-    for name in ("tp", "pp", "cp"):
-        if getattr(settings.parallel, name) > 1:
-            yield Broken(
-                f"parallel.{name}", "the sglang engine shares ranks with ep and dp only; use 1", ("rollout.engine",)
-            )
-    ranks = settings.rollout.sglang.gpus_per_engine
-    if settings.parallel.world_size % ranks:
-        choice = nearest_number(ranks, divisors(settings.parallel.world_size))
-        yield Broken(
-            "rollout.sglang.gpus_per_engine",
-            f"should divide parallel.world_size = {settings.parallel.world_size}; the nearest is {choice}",
-            ("parallel.world_size",),
-        )
-    if settings.parallel.ep != ranks:
-        yield Broken(
-            "parallel.ep",
-            f"should equal rollout.sglang.gpus_per_engine = {ranks}: a rank gives its experts to its own GPU's engine",
-            ("rollout.sglang.gpus_per_engine",),
-        )
-
-
-@rule
 def layers_are_distinct(settings: Settings) -> Iterator[Broken]:
     layers = settings.slice.layers
     if layers is None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
+from nemotron_rl.config.colocation import check_colocation
 from nemotron_rl.data.prompts import Prompt, load_prompts
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.megatron.model import build_model
@@ -27,7 +28,7 @@ def open_engine(request: TrainRequest) -> Engine:
     """The rollout engine, without weights.
 
     Raises:
-        InputError: when the engine cannot share ranks with a trainer that is split like this.
+        SettingsError: when the engine cannot share ranks with a trainer that is split like this.
     """
     stop_tokens = ChatTokenizer.from_folder(request.start).eos_token_ids
     rollout = request.settings.rollout
@@ -35,6 +36,7 @@ def open_engine(request: TrainRequest) -> Engine:
         return ReferenceEngine.from_folder(request.start, stop_tokens)
     from nemotron_rl.rollout.sglang.engine import SglangEngine
 
+    check_colocation(request.settings)
     return SglangEngine.beside_trainer(request.start, stop_tokens, rollout.sglang, seed=request.settings.seed)
 
 

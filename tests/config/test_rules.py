@@ -44,10 +44,6 @@ BROKEN = {
         "multiple of the 2 data-parallel ranks; the nearest is 8",
     ),
     "cpu_backend_runs_fp32_and_the_reference_engine": ({"rollout.engine": "sglang"}, "needs model.backend = cuda"),
-    "sglang_shares_ranks_with_an_unsplit_trainer": (
-        CUDA | {"model.dtype": "bf16", "parallel.world_size": 2, "parallel.ep": 2},
-        "should equal rollout.sglang.gpus_per_engine = 1: a rank gives its experts",
-    ),
     "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
     "schedules_decay_downwards": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
     "optimizer_variants_have_what_they_need": ({"train.optimizer.moments": "bf16"}, "torch's AdamW; use fp32"),
