@@ -23,6 +23,7 @@ from nemotron_rl.config.parallel import check_parallel
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.prompts import load_prompts
 from nemotron_rl.errors import InputError
+from nemotron_rl.paths import check_path
 from nemotron_rl.store.artifacts import open_store
 
 
@@ -116,8 +117,9 @@ def check_writable(folder: Path) -> None:
     """A file can be made in the folder, or in the nearest folder above it that exists.
 
     Raises:
-        InputError: It cannot, or something that is no folder is in the way.
+        InputError: It cannot, it is no path, or something that is no folder is in the way.
     """
+    check_path(folder)
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
