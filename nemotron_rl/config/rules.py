@@ -245,3 +245,14 @@ def overlong_tokens_are_part_of_the_response(settings: Settings) -> Iterator[Bro
             f"should not be above rollout.sampling.max_new_tokens = {longest}",
             ("rollout.sampling.max_new_tokens",),
         )
+
+
+@rule
+def only_dropped_groups_are_drawn_again(settings: Settings) -> Iterator[Broken]:
+    algorithm = settings.algorithm
+    if algorithm.redraw_rounds and not algorithm.drop_equal_groups:
+        yield Broken(
+            "algorithm.redraw_rounds",
+            "draws prompts in the place of dropped ones; set algorithm.drop_equal_groups = true, or use 0",
+            ("algorithm.drop_equal_groups",),
+        )

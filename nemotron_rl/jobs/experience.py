@@ -67,25 +67,25 @@ def loss_weights(mask_BL: Tensor, keep_B: Tensor, settings: Settings) -> Tensor:
     )
 
 
-def sample_metrics(samples: Sequence[Sample], batch: Batch) -> dict[str, float]:
-    """Rewards, lengths and agreement of log-probs over the samples of all ranks."""
-    difference_BL = batch.old_logprob_BL - batch.rollout_logprob_BL
-    differences = process.gathered_over_dp([difference_BL[batch.mask_BL > 0]])
-    kept_B = (batch.weight_BL > 0).any(-1).tolist()
-    everyone = process.gathered_over_dp(
-        [
-            (s.reward, kept, len(s.sequence.response), s.finish == "stop")
-            for s, kept in zip(samples, kept_B, strict=True)
-        ]
-    )
-    rewards, kept, lengths, stopped = zip(*everyone, strict=True)
+def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Rewards and lengths over the samples of all ranks."""
+    everyone = process.gathered_over_dp([(s.reward, len(s.sequence.response), s.finish == "stop") for s in samples])
+    rewards, lengths, stopped = zip(*everyone, strict=True)
     return {
         "reward/mean": fmean(rewards),
         "reward/std": pstdev(rewards),
-        "reward/kept": fmean(kept),
         "response/length_mean": fmean(lengths),
         "response/stopped": fmean(stopped),
-        **agreement(torch.cat(differences)),
+    }
+
+
+def batch_metrics(batch: Batch) -> dict[str, float]:
+    """The share of samples with a weight in the loss, and agreement of log-probs, over all ranks."""
+    difference_BL = batch.old_logprob_BL - batch.rollout_logprob_BL
+    kept_B = (batch.weight_BL > 0).any(-1)
+    return {
+        "reward/kept": fmean(process.gathered_over_dp(kept_B.tolist())),
+        **agreement(torch.cat(process.gathered_over_dp([difference_BL[batch.mask_BL > 0]]))),
     }
 
 

@@ -72,6 +72,10 @@ BROKEN = {
         {"algorithm.overlong_tokens": 6},
         "should not be above rollout.sampling.max_new_tokens = 5",
     ),
+    "only_dropped_groups_are_drawn_again": (
+        {"algorithm.redraw_rounds": 2},
+        "set algorithm.drop_equal_groups = true, or use 0",
+    ),
 }
 
 
