@@ -86,6 +86,21 @@ def prompts_spread_evenly_over_data_parallel_ranks(settings: Settings) -> Iterat
 
 
 @rule
+def updates_share_out_the_prompts_evenly(settings: Settings) -> Iterator[Broken]:
+    parallel, train = settings.parallel, settings.train
+    if parallel.world_size % (parallel.tp * parallel.pp * parallel.cp) or train.prompts_per_step % parallel.dp:
+        return  # another rule says so
+    per_rank = train.prompts_per_step // parallel.dp
+    if per_rank % train.updates_per_rollout:
+        yield Broken(
+            "train.updates_per_rollout",
+            f"should divide the {per_rank} prompts of each data-parallel rank; "
+            f"the nearest is {nearest_number(train.updates_per_rollout, divisors(per_rank))}",
+            ("train.prompts_per_step", "parallel.world_size"),
+        )
+
+
+@rule
 def cpu_backend_runs_fp32_and_the_reference_engine(settings: Settings) -> Iterator[Broken]:
     if settings.model.backend != "cpu":
         return

@@ -27,11 +27,13 @@ class Drawn:
     """How many prompts were drawn, equal on all ranks."""
 
 
-def draw(sampler: PromptSampler, collect: Collect, redraw_rounds: int) -> Drawn:
+def draw(sampler: PromptSampler, collect: Collect, redraw_rounds: int, parts: int = 1) -> Drawn:
     """Draw `sampler.batch` prompts, and as many more up to `redraw_rounds` times while too few are informative.
 
     Every rank of every replica draws the same rounds. What is chosen depends neither on the number of replicas nor on
     how many prompts were drawn beyond the last one that was needed: the sampler is set back to right behind that one.
+    Of each of the `parts` mini-batches every replica has an equal, consecutive share.
+
     Within a step no prompt is drawn again, because it would get the same samples again.
     """
     positions: list[int] = []
@@ -42,7 +44,7 @@ def draw(sampler: PromptSampler, collect: Collect, redraw_rounds: int) -> Drawn:
         seen = [sampler.at(position) for position in positions]
         first = len(positions)
         positions += sampler.next_unseen(seen) if rounds else sampler.next_positions()
-        mine = process.share_of_dp(range(first, len(positions)))
+        mine = process.share_of_dp(range(first, len(positions)), parts)
         held |= _by_place(mine, collect([sampler.at(positions[place]) for place in mine]))
         informative |= dict(process.gathered_over_dp([(place, _tells_apart(held[place])) for place in mine]))
         rounds += 1
@@ -50,7 +52,7 @@ def draw(sampler: PromptSampler, collect: Collect, redraw_rounds: int) -> Drawn:
     if all(informative[place] for place in chosen):
         sampler.position = positions[chosen[-1]] + 1
     return Drawn(
-        samples=_exchanged(held, chosen) if rounds > 1 else _flat(held.values()),
+        samples=_exchanged(held, chosen, parts) if rounds > 1 else _flat(held.values()),
         everything=_flat(held.values()),
         metrics={
             "rollout/rounds": rounds,
@@ -74,9 +76,9 @@ def _tells_apart(group: Sequence[Sample]) -> bool:
     return any(sample.reward != group[0].reward for sample in group)
 
 
-def _exchanged(held: Mapping[int, Sequence[Sample]], chosen: Sequence[int]) -> list[Sample]:
+def _exchanged(held: Mapping[int, Sequence[Sample]], chosen: Sequence[int], parts: int) -> list[Sample]:
     """This replica's share of the chosen groups; those that belong to another one go there. A collective call."""
-    mine = process.share_of_dp(chosen)
+    mine = process.share_of_dp(chosen, parts)
     leaving = [(place, held[place]) for place in chosen if place in held and place not in mine]
     reachable = {**held, **dict(process.gathered_over_dp(leaving))}
     return _flat(reachable[place] for place in mine)

@@ -38,7 +38,8 @@ def experience(samples: Sequence[Sample], trainer: Trainer, settings: Settings, 
     shaped_B = shaped_rewards(reward_B, batch, algorithm, settings.rollout.sampling.max_new_tokens)
     advantage_B = advantages(shaped_B, group_B, keep_B, algorithm)
     return batch.with_(
-        advantage_BL=advantage_B[:, None] * batch.mask_BL, weight_BL=loss_weights(batch.mask_BL, keep_B, settings)
+        advantage_BL=advantage_B[:, None] * batch.mask_BL,
+        weight_BL=mini_batch_weights(batch.mask_BL, keep_B, settings),
     )
 
 
@@ -50,6 +51,13 @@ def advantages(reward_B: Tensor, group_B: Tensor, keep_B: Tensor, settings: Algo
         return value_B
     everyone = process.gathered_over_dp(value_B[keep_B > 0].tolist())
     return normalized(value_B, BatchStatistics.of(everyone))
+
+
+def mini_batch_weights(mask_BL: Tensor, keep_B: Tensor, settings: Settings) -> Tensor:
+    """Weights of tokens [B, L]; the mean that they make is one over each mini-batch by itself."""
+    parts = settings.train.updates_per_rollout
+    pairs = zip(mask_BL.chunk(parts), keep_B.chunk(parts), strict=True)
+    return torch.cat([loss_weights(mask_bL, keep_b, settings) for mask_bL, keep_b in pairs])
 
 
 def loss_weights(mask_BL: Tensor, keep_B: Tensor, settings: Settings) -> Tensor:

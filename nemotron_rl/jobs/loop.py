@@ -13,10 +13,11 @@ from nemotron_rl.jobs.experience import batch_metrics, engine_metrics, experienc
 from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.jobs.results import empty_folder
+from nemotron_rl.jobs.updating import update_policy
 from nemotron_rl.megatron import process
 from nemotron_rl.megatron.checkpointing.saver import Saver
 from nemotron_rl.megatron.export import export_checkpoint
-from nemotron_rl.megatron.trainer import Update
+from nemotron_rl.megatron.update import Update
 from nemotron_rl.report.card import card_facts, measured_reward
 from nemotron_rl.report.metrics import read_metrics
 from nemotron_rl.rl.batch import Batch
@@ -81,15 +82,17 @@ class TrainingLoop:
         def collect(indices: Sequence[int]) -> list[Sample]:
             return process.from_replica_leader(lambda: self._collector.collect(indices, step))
 
-        drawn = draw(self._sampler, collect, self._settings.algorithm.redraw_rounds)
+        drawn = draw(
+            self._sampler, collect, self._settings.algorithm.redraw_rounds, self._settings.train.updates_per_rollout
+        )
         return drawn, engine_metrics(self._engine, drawn.samples) if self._settings.rollout.check_prefill else {}
 
     def _update(self, samples: Sequence[Sample]) -> tuple[Batch, Update]:
-        """One update, for which the engine gives its memory to the trainer."""
+        """The step's updates, for which the engine gives its memory to the trainer."""
         self._engine.sleep()
         self._trainer.wake()
         batch = experience(samples, self._trainer, self._settings, self._collector.pad_token)
-        update = self._trainer.update(batch, self._objective)
+        update = update_policy(self._trainer, batch, self._objective, self._settings.train)
         self._trainer.sleep()
         self._engine.wake()
         return batch, update

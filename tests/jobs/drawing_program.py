@@ -40,7 +40,7 @@ def rank(cases: Path, out: Path) -> None:
 
 
 def steps_of(case: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of {n, batch, seed, rounds, steps, informative}: what each step drew; samples differ if in `informative`."""
+    """What each step drew of {n, batch, seed, rounds, parts, steps, informative}."""
     from nemotron_rl.data.sampler import PromptSampler
     from nemotron_rl.jobs.drawing import draw
     from nemotron_rl.megatron import process
@@ -56,7 +56,7 @@ def steps_of(case: dict[str, Any]) -> list[dict[str, Any]]:
 
     sampler, seen = PromptSampler(case["n"], case["batch"], case["seed"]), []
     for _ in range(case["steps"]):
-        drawn = draw(sampler, collect, case["rounds"])
+        drawn = draw(sampler, collect, case["rounds"], case["parts"])
         mine = [sample.prompt_index for sample in drawn.samples]
         seen.append(
             {

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nemotron_rl.data.sampler import epoch_order
@@ -22,10 +23,18 @@ ROOT = Path(__file__).parents[2]
 Steps = list[dict[str, Any]]
 
 
-def case(n: int, batch: int, rounds: int, share: float, seed: int) -> dict[str, Any]:
+def case(n: int, batch: int, rounds: int, share: float, seed: int, parts: int = 1) -> dict[str, Any]:
     """Of n prompts this share is informative."""
     informative = random.Random(seed).sample(range(n), round(share * n))
-    return {"n": n, "batch": batch, "seed": seed, "rounds": rounds, "steps": 5, "informative": informative}
+    return {
+        "n": n,
+        "batch": batch,
+        "seed": seed,
+        "rounds": rounds,
+        "parts": parts,
+        "steps": 5,
+        "informative": informative,
+    }
 
 
 CASES = {
@@ -37,6 +46,8 @@ CASES = {
     "limit": case(60, 8, 1, 0.2, 6),
     "exhausted": case(9, 4, 50, 0.3, 7),
     "over-epochs": case(11, 4, 2, 0.4, 8),
+    "in-mini-batches": case(60, 8, 5, 0.4, 10, parts=2),
+    "in-mini-batches-once": case(60, 8, 0, 0.4, 11, parts=4),
     "smaller-than-a-batch": case(3, 4, 2, 0.4, 9),
 }
 
@@ -69,9 +80,15 @@ def test_every_step_trains_on_the_prompts_of_the_oracle(
     order = [index for epoch in range(200) for index in epoch_order(chosen["n"], chosen["seed"], epoch)]
     for step in seen[replicas][name]:
         prompts, position = one_step(order, position, chosen["batch"], chosen["rounds"], chosen["informative"])
-        assert (step["prompts"], step["position"]) == (prompts, position)
+        assert (in_order(step["prompts"], replicas, chosen["parts"]), step["position"]) == (prompts, position)
         assert step["per_replica"] == [2 * chosen["batch"] // replicas] * replicas
         assert step["whole"]
+
+
+def in_order(prompts: list[int], replicas: int, parts: int) -> list[int]:
+    """Prompts of all replicas as they were chosen: of each mini-batch a replica has a consecutive share."""
+    shares = np.array(prompts).reshape(replicas, parts, -1)
+    return list(shares.swapaxes(0, 1).reshape(-1).tolist())
 
 
 @pytest.mark.parametrize("name", CASES)
