@@ -99,6 +99,21 @@ def prompts_spread_evenly_over_data_parallel_ranks(settings: Settings) -> Iterat
 
 
 @rule
+def updates_share_out_the_prompts_evenly(settings: Settings) -> Iterator[Broken]:
+    parallel, train = settings.parallel, settings.train
+    if parallel.world_size % (parallel.tp * parallel.pp * parallel.cp) or train.prompts_per_step % parallel.dp:
+        return  # another rule says so
+    per_rank = train.prompts_per_step // parallel.dp
+    if per_rank % train.updates_per_rollout:
+        yield Broken(
+            "train.updates_per_rollout",
+            f"should divide the {per_rank} prompts of each data-parallel rank; "
+            f"the nearest is {nearest_number(train.updates_per_rollout, divisors(per_rank))}",
+            ("train.prompts_per_step", "parallel.world_size"),
+        )
+
+
+@rule
 def cpu_backend_runs_fp32_and_the_reference_engine(settings: Settings) -> Iterator[Broken]:
     if settings.model.backend != "cpu":
         return
@@ -257,4 +272,15 @@ def overlong_tokens_are_part_of_the_response(settings: Settings) -> Iterator[Bro
             "algorithm.overlong_tokens",
             f"should not be above rollout.sampling.max_new_tokens = {longest}",
             ("rollout.sampling.max_new_tokens",),
+        )
+
+
+@rule
+def only_dropped_groups_are_drawn_again(settings: Settings) -> Iterator[Broken]:
+    algorithm = settings.algorithm
+    if algorithm.redraw_rounds and not algorithm.drop_equal_groups:
+        yield Broken(
+            "algorithm.redraw_rounds",
+            "draws prompts in the place of dropped ones; set algorithm.drop_equal_groups = true, or use 0",
+            ("algorithm.drop_equal_groups",),
         )

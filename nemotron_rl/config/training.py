@@ -43,7 +43,7 @@ class OptimizerSettings(Frozen):
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the end of the decay."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps of linear warm-up from 0 to `lr`."""
+    """Optimizer steps of linear warm-up from 0 to `lr`; an RL step may have several."""
     decay: Literal["constant", "linear", "cosine"] = "constant"
     """Shape of the schedule after the warm-up."""
     weight_decay: float = Field(0.0, ge=0)
@@ -109,6 +109,12 @@ class TrainSettings(Frozen):
     """Rollout, update, sync: how often."""
     prompts_per_step: int = Field(16, ge=1)
     """Prompts per step, all ranks together; each gives `rollout.samples_per_prompt` samples."""
+    updates_per_rollout: int = Field(1, ge=1)
+    """Optimizer steps into which a step's prompts are split, in the order of drawing, each prompt whole (PPO's
+    mini-batches). From the second one on the policy is no longer the one that sampled: clipping begins to act.
+    """
+    epochs_per_rollout: int = Field(1, ge=1)
+    """How often a step's mini-batches are gone through, in the same order. The optimizer's schedule counts each."""
     micro_batch_size: int = Field(32, ge=1)
     """Samples per forward and backward pass on one rank, padded to the longest of the batch."""
     max_tokens_per_gpu: int | None = Field(None, ge=1)
@@ -130,3 +136,8 @@ class TrainSettings(Frozen):
     """
     dump_details: bool = False
     """Keep each step's samples, log-probs, advantages and loss inputs, for `nemotron-rl replay`."""
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer steps of one RL step."""
+        return self.updates_per_rollout * self.epochs_per_rollout

@@ -77,7 +77,7 @@ def build_trainer(request: TrainRequest) -> Trainer:
     return Trainer(
         model,
         settings.train.optimizer,
-        steps=settings.train.steps,
+        steps=settings.train.steps * settings.train.updates_per_step,
         micro_batch_size=settings.train.micro_batch_size,
         max_tokens_per_gpu=settings.train.max_tokens_per_gpu,
         mtp=settings.train.mtp,

@@ -22,7 +22,7 @@ from nemotron_rl.config.base import Frozen
 from nemotron_rl.errors import InputError, StoreError
 from nemotron_rl.jobs.replayed import DETAILS
 from nemotron_rl.megatron import process
-from nemotron_rl.megatron.trainer import Update
+from nemotron_rl.megatron.update import Update
 from nemotron_rl.ops.checksum import tensor_checksum
 from nemotron_rl.rl.batch import Batch
 from nemotron_rl.rollout.collect import Sample

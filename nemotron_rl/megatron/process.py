@@ -134,16 +134,18 @@ def value_from_pipeline_last[T](value: T) -> T:
     return result[0]
 
 
-def share_of_dp[T](items: Sequence[T]) -> list[T]:
-    """This data-parallel rank's consecutive part of `items`.
+def share_of_dp[T](items: Sequence[T], parts: int = 1) -> list[T]:
+    """This data-parallel rank's consecutive part of `items`, or of each of so many equal parts of them in turn.
 
     Raises:
         InputError: when the items do not divide evenly, for then ranks would wait for each other for ever.
     """
-    size, rest = divmod(len(items), dp_size())
+    size, rest = divmod(len(items), dp_size() * parts)
     if rest:
-        raise InputError(f"{len(items)} items do not divide over {dp_size()} data-parallel ranks")
-    return list(items[dp_rank() * size : (dp_rank() + 1) * size])
+        of_parts = f" in {parts} parts" if parts > 1 else ""
+        raise InputError(f"{len(items)} items do not divide over {dp_size()} data-parallel ranks{of_parts}")
+    starts = range(dp_rank() * size, len(items), dp_size() * size) if size else ()
+    return [item for start in starts for item in items[start : start + size]]
 
 
 def gathered_over_dp[T](items: Sequence[T]) -> list[T]:

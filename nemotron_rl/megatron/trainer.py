@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from statistics import fmean
 
 import torch
 from megatron.core.distributed import finalize_model_grads
@@ -24,52 +22,17 @@ from nemotron_rl.megatron.division import divide
 from nemotron_rl.megatron.local_views import local_views
 from nemotron_rl.megatron.micro_batch import MicroBatch
 from nemotron_rl.megatron.model import MegatronModel
-from nemotron_rl.megatron.mtp_loss import MtpContext, MtpReport, mtp_targets
+from nemotron_rl.megatron.mtp_loss import MtpContext, mtp_targets
 from nemotron_rl.megatron.optimizer import build_optimizer, build_schedule, learning_rate
 from nemotron_rl.megatron.predictions import response_logprobs
 from nemotron_rl.megatron.reference import ReferenceWeights
+from nemotron_rl.megatron.update import MtpReport, Update
 from nemotron_rl.megatron.weights import exported_weights
 from nemotron_rl.rl.batch import Batch
 from nemotron_rl.rl.losses import LossTerms
 
 TokenLoss = Callable[[Tensor, Batch], LossTerms]
 """(logprob_BL with gradient, micro-batch) -> loss terms."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one update reports, equal on all ranks."""
-
-    loss: float
-    """Weighted loss per response token, without MTP."""
-    grad_norm: float
-    """Global L2 norm before clipping, without the MTP head's part, which megatron-core clips by itself."""
-    lr: float
-    """Learning rate of the step."""
-    means: dict[str, float]
-    """Means over response tokens of the loss terms' values."""
-    tokens: int
-    """Tokens of prompts and responses of all ranks; padding is none."""
-    padding: float
-    """Share of padding in what the model computed."""
-    mtp: Mapping[int, MtpReport]
-    """What each MTP depth, from 0, did; without those that had no target."""
-    mtp_grad_norm: float | None
-    """Global L2 norm of the MTP head's gradient before its clipping; None when it was not trained."""
-
-    @property
-    def mtp_loss(self) -> float | None:
-        """Mean MTP cross-entropy in nats over all depths; None when no token was a target."""
-        return fmean(one.loss for one in self.mtp.values()) if self.mtp else None
-
-    def metrics(self, prefix: str) -> dict[str, float]:
-        """The same under the names of the metrics file; no MTP loss rather than a made-up one."""
-        named = {f"{prefix}/loss": self.loss, f"{prefix}/grad_norm": self.grad_norm, f"{prefix}/lr": self.lr}
-        named |= {f"{prefix}/tokens": self.tokens, f"{prefix}/padding": self.padding}
-        mtp = {f"{prefix}/mtp_loss": self.mtp_loss, f"{prefix}/mtp_grad_norm": self.mtp_grad_norm}
-        for depth, one in self.mtp.items():
-            mtp |= {f"{prefix}/mtp_loss_{depth + 1}": one.loss, f"{prefix}/mtp_acceptance_{depth + 1}": one.acceptance}
-        return named | self.means | {name: value for name, value in mtp.items() if value is not None}
 
 
 class Trainer:
@@ -136,7 +99,7 @@ class Trainer:
         mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
         real, computed = process.sum_over_dp(torch.tensor(division.tokens()).to(process.device())).tolist()
         padding = 1 - real / computed
-        return Update(means.pop("loss"), grad_norm, lr, means, real, padding, mtp_report, mtp_grad_norm)
+        return Update(means.pop("loss"), grad_norm, lr, means, tokens, real, padding, mtp_report, mtp_grad_norm)
 
     @property
     def state(self) -> TrainingState:
@@ -218,7 +181,7 @@ def _mtp_report(context: MtpContext, targets_per_depth: Sequence[int]) -> dict[i
     """What each depth did, equal on all ranks; of the depths that had targets."""
     sums = _reduced({name: float(value) for name, value in context.sums.items()}, with_cp=True)
     return {
-        depth: MtpReport(sums[f"loss{depth}"] / count, sums[f"accepted{depth}"] / count)
+        depth: MtpReport(sums[f"loss{depth}"] / count, sums[f"accepted{depth}"] / count, count)
         for depth, count in enumerate(targets_per_depth)
         if count
     }
