@@ -53,7 +53,7 @@ def _masked_experts(
 ) -> tuple[Tensor, Tensor]:
     score_LE = torch.sigmoid(x_LD @ weights[f"{at}.gate.weight"].T)
     biased_LE = score_LE.detach() + weights[f"{at}.gate.e_score_correction_bias"]
-    own_LK = biased_LE.argsort(-1, descending=True, stable=True)[:, : shape.num_experts_per_tok]
+    own_LK = torch.sort(biased_LE, dim=-1, descending=True, stable=True).indices[:, : shape.num_experts_per_tok]
     experts_LK = own_LK if given_LK is None else torch.where(given_LK < 0, own_LK, given_LK.long())
     mask_LE = F.one_hot(experts_LK, score_LE.shape[1]).sum(1)
     gate_LE = score_LE * mask_LE
