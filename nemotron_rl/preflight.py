@@ -20,6 +20,7 @@ from nemotron_rl.cluster.factory import open_cluster
 from nemotron_rl.config.colocation import check_colocation
 from nemotron_rl.config.geometry import Geometry
 from nemotron_rl.config.parallel import check_parallel
+from nemotron_rl.config.routing import replays_routes
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.prompts import load_prompts
 from nemotron_rl.errors import InputError
@@ -53,6 +54,7 @@ def check_source(settings: Settings) -> None:
     config = _sliced_config(settings)
     if config is not None:
         check_split(settings, config)
+        replays_routes(settings, read_pattern(config).main.count("E"))
 
 
 def run_config(settings: Settings) -> Mapping[str, Any]:

@@ -69,6 +69,20 @@ class MtpSettings(Frozen):
     """Stops MTP's gradient at the embedding, trunk and output layer, so that it does not move the policy."""
 
 
+class MoeSettings(Frozen):
+    """Routing of the trunk's mixture-of-experts layers in RL. The MTP head always routes for itself."""
+
+    routing_replay: Literal["off", "auto", "on"] = "auto"
+    """`on`: the trainer computes each token with the experts that the engine chose for it, and does not start where the
+    engine cannot say which these were. `auto`: where the engine is known to; `nemotron_rl/config/routing.py` says why
+    not. `off`: the trainer routes for itself. The gate weights and their gradient are the trainer's own in any case."""
+    expert_bias: Literal["frozen", "updated"] = "frozen"
+    """`frozen`: the bias of expert choice stays what the checkpoint has, bit for bit. `updated`: after each step it
+    moves by `expert_bias_rate` towards equal load (arXiv 2408.15664). fp32 in any case."""
+    expert_bias_rate: float = Field(1e-3, gt=0)
+    """How far an `updated` bias moves per step."""
+
+
 AnswerStyle = Annotated[str, Field(pattern=r"^[^{}]*\{label\}[^{}]*$")]
 
 
@@ -126,6 +140,8 @@ class TrainSettings(Frozen):
     """AdamW and its schedule."""
     mtp: MtpSettings = MtpSettings()
     """The multi-token-prediction head."""
+    moe: MoeSettings = MoeSettings()
+    """The mixture-of-experts layers."""
     checkpoint: CheckpointSettings = CheckpointSettings()
     """Saving of the training state."""
     resume: int | str = "auto"

@@ -112,6 +112,18 @@ def concatenated_over_dp(tensor: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts)
 
 
+def exchanged_over_dp(outgoing: Sequence[torch.Tensor], incoming: Sequence[int]) -> list[torch.Tensor]:
+    """Bytes from each data-parallel replica, in host memory; `outgoing[r]` goes to replica r, from where
+
+    `incoming[r]` bytes come. All are uint8 [n].
+    """
+    sizes = [len(part) for part in outgoing]
+    sent = torch.cat(list(outgoing)).to(device())
+    received = torch.empty(sum(incoming), dtype=torch.uint8, device=device())
+    dist.all_to_all_single(received, sent, list(incoming), sizes, group=parallel_state.get_data_parallel_group())
+    return list(received.cpu().split(list(incoming)))
+
+
 def from_pipeline_last(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` of the last pipeline stage, on every stage; shape and dtype must be known to all. In place."""
     if parallel_state.get_pipeline_model_parallel_world_size() > 1:

@@ -52,7 +52,12 @@ class Trainer:
         reference_on_host: bool = False,
     ) -> None:
         self._model = model
-        self._divide = partial(divide, micro_batch_size=micro_batch_size, max_tokens_per_gpu=max_tokens_per_gpu)
+        self._divide = partial(
+            divide,
+            micro_batch_size=micro_batch_size,
+            max_tokens_per_gpu=max_tokens_per_gpu,
+            moe_layers=model.routing.layers,
+        )
         self._temperature = temperature
         self._mtp = mtp if mtp.enabled and model.mtp_depths else None
         self._optimizer = build_optimizer(optimizer, model.chunks, bf16=model.config.bf16)
@@ -68,7 +73,7 @@ class Trainer:
         return process.from_pipeline_last(logprob_BL.contiguous()).cpu()
 
     def reference_logprobs(self, batch: Batch) -> Tensor:
-        """The same of the model that training started from.
+        """The same of the model that training started from, which routes for itself: it is a model of its own.
 
         Raises:
             RuntimeError: when the trainer was built without `keep_reference`.
@@ -76,7 +81,7 @@ class Trainer:
         if self._reference is None:
             raise RuntimeError("no reference weights are kept; build the trainer with keep_reference=True")
         with self._reference.in_place():
-            return self.logprobs(batch)
+            return self.logprobs(batch.with_(routes_BLMK=None))
 
     def update(self, batch: Batch, loss: TokenLoss) -> Update:
         """One optimizer step on all data-parallel ranks' batches.
@@ -92,9 +97,10 @@ class Trainer:
         lr = learning_rate(self._schedule)
         division = self._divide(batch)
         reported = passes.forward_backward(self._model, division.micro_batches, self._loss_function(loss), mtp)
+        routing = self._routing_metrics()
         grad_norm = self._step()
         sums = _reduced(_added(reported))
-        means = {name: value / max(tokens, 1) for name, value in sums.items()}
+        means = {name: value / max(tokens, 1) for name, value in sums.items()} | routing
         mtp_report = _mtp_report(mtp, mtp_targets_per_depth) if mtp else {}
         mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
         real, computed = process.sum_over_dp(torch.tensor(division.tokens()).to(process.device())).tolist()
@@ -140,6 +146,13 @@ class Trainer:
             return total, tokens, {"loss": total.detach(), **sums}
 
         return summed
+
+    def _routing_metrics(self) -> dict[str, float]:
+        """Share of the routes replayed by all ranks in the last pass that the trainer would have chosen otherwise."""
+        counts = self._model.routing.counts().to(process.device())
+        torch.distributed.all_reduce(counts)
+        changed, replayed = counts.tolist()
+        return {"routing/changed": changed / replayed} if replayed else {}
 
     def _global_counts(self, batch: Batch) -> list[int]:
         """Response tokens and, for each MTP depth, targets of all data-parallel ranks."""
