@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL = $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 SYNC = $(UV) pip sync --quiet --require-hashes --compile-bytecode
 
-.PHONY: help setup validate test unit services lint requirements clean
+.PHONY: help setup bench validate test unit services lint requirements clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -28,6 +28,8 @@ lint: .venv/.dev ## style and types
 
 setup: .venv/.dev ## the development environment
 	$(BIN)/pre-commit install
+
+bench: .venv/.bench ## the development environment and TRL, which benchmarks.train_step measures against
 
 services: ## Debian packages of the integration tests (Slurm, Chromium), if they are missing
 	tests/integration/install-services.sh
@@ -57,3 +59,8 @@ $(UV):
 	$(UV) pip install --quiet --no-deps --require-hashes --target .tools/sglang --requirement requirements/sglang.txt
 	$(INSTALL)
 	@touch .venv/.train $@
+
+# The development environment and what benchmarks compare with. `make .venv/.dev` alone does not take that away again.
+.venv/.bench: requirements/bench.txt .venv/.dev
+	$(UV) pip install --quiet --no-deps --require-hashes --compile-bytecode --requirement requirements/bench.txt
+	@touch $@

@@ -15,6 +15,7 @@ compile gpu --extra gpu --group build "$@"
   awk '/^sglang==/ { on = 1 } on && !/^ *#/ { print } on && !/\\$/ { exit }' requirements/gpu.txt
 } >requirements/sglang.txt
 compile dev --extra train --group build --group dev --constraint requirements/gpu.txt "$@"
+compile bench --extra train --group build --group dev --group bench --constraint requirements/dev.txt "$@"
 compile train --extra train --group build --constraint requirements/dev.txt "$@"
 compile head --group build --constraint requirements/dev.txt "$@"
 echo "uv==$("$uv" --version | cut -d' ' -f2)" |
