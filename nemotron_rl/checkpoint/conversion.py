@@ -59,6 +59,8 @@ class ConversionRecord(Frozen):
             CheckpointError: The file is there and cannot be read.
         """
         file = folder / RECORD_FILE
+        if file.exists() and not file.is_file():  # reading a pipe would never end
+            raise CheckpointError(f"{file} is not the record of a conversion: it is no regular file")
         try:
             return cls.model_validate_json(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):

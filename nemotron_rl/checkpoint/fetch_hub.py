@@ -10,10 +10,17 @@ from typing import Any, ClassVar
 
 import httpx
 from huggingface_hub import constants, snapshot_download
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.utils import tqdm
 
 from nemotron_rl.checkpoint.progress import Progress
+from nemotron_rl.checkpoint.ranged.source import SourceUnavailable
 from nemotron_rl.errors import CheckpointError
 
 _OTHER_FORMATS = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "original/*"]
@@ -50,7 +57,15 @@ def talking_to_hub(repo: str, revision: str, endpoint: str | None = None) -> Ite
         raise CheckpointError(f"{where}: there is no such repository, or HF_TOKEN may not read it") from error
     except (OSError, ValueError, httpx.HTTPError) as error:
         hub = endpoint or constants.ENDPOINT
-        raise CheckpointError(f"{where} could not be fetched from {hub}: {error!s:.300}") from error
+        kind = SourceUnavailable if _may_pass(error) else CheckpointError
+        raise kind(f"{where} could not be fetched from {hub}: {error!s:.300}") from error
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the Hub is away or ill, and not the request wrong."""
+    if isinstance(error, HfHubHTTPError):
+        return error.response.status_code >= 500
+    return isinstance(error, (httpx.TransportError, LocalEntryNotFoundError))
 
 
 def _bar_for(progress: Progress | None) -> type[Any]:

@@ -20,6 +20,8 @@ def check_new_folder(dst: Path) -> None:
         InputError: `dst` is no path, exists and is not an empty folder, or its parent cannot be written.
     """
     check_path(dst)
+    if dst.absolute() == Path.cwd():
+        raise InputError(f"'{dst}' is the current folder; choose a new one")
     if dst.is_symlink() or (dst.exists() and not dst.is_dir()):
         raise InputError(f"{dst} exists and is not a folder; choose a new folder")
     if dst.is_dir() and any(dst.iterdir()):

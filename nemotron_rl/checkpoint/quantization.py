@@ -13,7 +13,6 @@ from typing import Any
 
 from nemotron_rl.checkpoint.selection import Mtp
 from nemotron_rl.checkpoint.strict_json import shown
-from nemotron_rl.checkpoint.tally import MTP_PREFIX
 from nemotron_rl.errors import SliceError
 
 QUANT_FILE = "hf_quant_config.json"
@@ -21,14 +20,16 @@ QUANT_KEY = "quantization_config"
 """Of config.json."""
 
 _MODULE = re.compile(r"(?P<before>(?:[\w*]+\.)*layers\.)(?P<layer>0|[1-9]\d{0,8})(?P<after>\..*|\*|)", re.DOTALL)
-_LAYER_NUMBER = re.compile(r"layers\W*\d")
+_MTP = re.compile(r"\bmtp\b")
+_SOME_LAYERS = re.compile(r"layers[^A-Za-z]*[\d?\[(]")
+"""What picks layers by their number in another way than `_MODULE` reads."""
 
 
 def renumbered(account: Any, new_layer: Mapping[int, int], mtp: Mtp, where: str) -> Any:
     """The same account for a slice: modules of layers that are left out are left out of it.
 
     Args:
-        account: JSON, at any depth; names of modules are entries of lists and keys of objects.
+        account: JSON, at any depth; names of modules are entries of lists, keys of objects, or values.
         new_layer: New number of each layer that is kept, by its number in the source.
         mtp: Whether the MTP head is kept, whose modules keep their names.
         where: Begins the message of an error.
@@ -37,31 +38,35 @@ def renumbered(account: Any, new_layer: Mapping[int, int], mtp: Mtp, where: str)
         SliceError: Layers are named by a pattern that cannot be renumbered.
     """
     if isinstance(account, dict):
-        return {
-            new: renumbered(value, new_layer, mtp, where)
-            for name, value in account.items()
-            for new in _new_names(name, new_layer, mtp, where)
-        }
+        found: dict[str, tuple[str, Any]] = {}
+        for name, value in account.items():
+            for new in _new_names(name, new_layer, mtp, where):
+                if new not in found or len(found[new][0]) < len(name):  # 10* says more of layer 10 than 1* does
+                    found[new] = name, renumbered(value, new_layer, mtp, where)
+        return {new: value for new, (_, value) in found.items()}
     if isinstance(account, list):
-        return [
-            new
+        parts = [
+            _new_names(entry, new_layer, mtp, where)
+            if isinstance(entry, str)
+            else [renumbered(entry, new_layer, mtp, where)]
             for entry in account
-            for new in (
-                _new_names(entry, new_layer, mtp, where)
-                if isinstance(entry, str)
-                else [renumbered(entry, new_layer, mtp, where)]
-            )
         ]
+        return [entry for part in parts for entry in part]
+    if isinstance(account, str):
+        names = _new_names(account, new_layer, mtp, where)
+        if len(names) != 1:
+            raise SliceError(f"{where}: {shown(account)} cannot be renumbered; write it as a list of modules")
+        return names[0]
     return account
 
 
 def _new_names(name: str, new_layer: Mapping[int, int], mtp: Mtp, where: str) -> list[str]:
-    """What a module is called in the slice: one name, none, or with `layers.1*`, which is also 10 to 19, several."""
-    if name.startswith(MTP_PREFIX):
+    """What a module is called in the slice: one name, none, or several for `layers.1*`, which is also 10 to 19."""
+    if _MTP.search(name):
         return [name] if mtp == "keep" else []
     module = _MODULE.fullmatch(name)
     if module is None:
-        if _LAYER_NUMBER.search(name):
+        if _SOME_LAYERS.search(name):
             raise SliceError(
                 f"{where}: {shown(name)} names layers by a pattern, which cannot be renumbered; write one name for "
                 "each layer, such as backbone.layers.4.mixer.in_proj"
@@ -69,5 +74,6 @@ def _new_names(name: str, new_layer: Mapping[int, int], mtp: Mtp, where: str) ->
         return [name]
     before, layer, after = module.groups()
     if after == "*":
-        return [f"{before}{new}.*" for old, new in new_layer.items() if str(old).startswith(layer)]
+        numbers = [new for old, new in new_layer.items() if str(old).startswith(layer)]
+        return [f"{before}{number}{rest}" for number in numbers for rest in ("", ".*")]
     return [f"{before}{new_layer[int(layer)]}{after}"] if int(layer) in new_layer else []

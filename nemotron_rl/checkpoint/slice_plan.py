@@ -82,11 +82,11 @@ def plan_slice(
     copies = _copies(tensors, config, kept, mtp, source_name)
     shards = plan_shards([new for new, _ in copies], shard_size)
     old = {new.name: old for new, old in copies}
-    documents = {
-        CONFIG_FILE: without_read_only(_quantized(config, kept, mtp, f"{source_name}/{CONFIG_FILE}"), source),
-        **_quantization(source, kept, mtp),
-        PROVENANCE_FILE: _provenance(source, str(source_pattern), source_name, kept, mtp),
-    }
+    if kept == tuple(range(len(source_pattern.main))) and mtp == "keep":
+        documents: dict[str, Mapping[str, Any]] = {CONFIG_FILE: without_read_only(config, source)}
+    else:
+        documents = _accounts(source, config, _new_layer(kept), mtp, source_name)
+    documents[PROVENANCE_FILE] = _provenance(source, str(source_pattern), source_name, kept, mtp)
     companions = [file for file in source.files.values() if is_companion(file.name) and file.name not in documents]
     parts = [part for shard in shards for part in _parts(shard, old)]
     pattern = read_pattern(config)
@@ -106,19 +106,17 @@ def plan_slice(
     )
 
 
-def _quantized(config: Mapping[str, Any], kept: Sequence[int], mtp: Mtp, where: str) -> Mapping[str, Any]:
-    """The config with its account of quantized modules, if it has one, about the layers that are kept."""
-    if QUANT_KEY not in config:
-        return config
-    return {**config, QUANT_KEY: renumbered(config[QUANT_KEY], _new_layer(kept), mtp, where)}
-
-
-def _quantization(source: ByteSource, kept: Sequence[int], mtp: Mtp) -> dict[str, Mapping[str, Any]]:
-    """ModelOpt's own file about the same, if there is one."""
-    if QUANT_FILE not in source.files:
-        return {}
-    account = read_source_json(source, QUANT_FILE)
-    return {QUANT_FILE: renumbered(account, _new_layer(kept), mtp, f"{source.where}/{QUANT_FILE}")}
+def _accounts(
+    source: ByteSource, config: Mapping[str, Any], new_layer: Mapping[int, int], mtp: Mtp, name: str
+) -> dict[str, Mapping[str, Any]]:
+    """The config, and ModelOpt's own file if there is one, about the layers that are kept."""
+    found = {CONFIG_FILE: without_read_only(config, source)}
+    if QUANT_KEY in config:
+        found[CONFIG_FILE][QUANT_KEY] = renumbered(config[QUANT_KEY], new_layer, mtp, f"{name}/{CONFIG_FILE}")
+    if QUANT_FILE in source.files:
+        account = read_source_json(source, QUANT_FILE)
+        found[QUANT_FILE] = renumbered(account, new_layer, mtp, f"{name}/{QUANT_FILE}")
+    return dict(found)
 
 
 def _new_layer(kept: Sequence[int]) -> dict[int, int]:

@@ -15,7 +15,7 @@ from nemotron_rl.checkpoint.cover import cheapest_cover
 from nemotron_rl.checkpoint.geometries import preset_config, preset_generation_config
 from nemotron_rl.checkpoint.initial import initial_tasks
 from nemotron_rl.checkpoint.layout import CONFIG_FILE
-from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder
+from nemotron_rl.checkpoint.new_folder import check_new_folder, new_folder, writing
 from nemotron_rl.checkpoint.progress import Meter, Progress
 from nemotron_rl.checkpoint.selection import Layers, select_config
 from nemotron_rl.checkpoint.spelling import read_pattern
@@ -102,9 +102,10 @@ def synthesize(
     with new_folder(out) as partial:
         with ShardWriter(partial, plan_shards(plan.specs, plan.report.shard_size)) as writer:
             _write_values(writer, plan.specs, seed, depth, meter)
-        write_json(partial / CONFIG_FILE, plan.config)
-        write_json(partial / "generation_config.json", preset_generation_config(preset))
-        write_tokenizer(partial, plan.config["vocab_size"], plan.config["max_position_embeddings"])
+        with writing(out):
+            write_json(partial / CONFIG_FILE, plan.config)
+            write_json(partial / "generation_config.json", preset_generation_config(preset))
+            write_tokenizer(partial, plan.config["vocab_size"], plan.config["max_position_embeddings"])
     return plan.report
 
 

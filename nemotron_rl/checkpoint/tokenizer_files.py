@@ -59,7 +59,8 @@ def write_tokenizer(folder: Path, vocab_size: int, max_length: int) -> int:
             f"`vocab_size` must be at least {SMALLEST_VOCAB} (bytes and special tokens), not {vocab_size}"
         )
     tokenizer = build_tokenizer(min(vocab_size, LARGEST_VOCAB))
-    tokenizer.save(str(folder / "tokenizer.json"))
+    # Not by its own `save`, whose errors are plain Exceptions.
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     names = {"bos_token": BOS, "eos_token": TURN_END, "pad_token": PAD}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from nemotron_rl.checkpoint.new_folder import check_new_folder, made_folders, writing
 from nemotron_rl.cluster.factory import open_cluster
 from nemotron_rl.cluster.files import read_json, write_json
@@ -25,6 +27,7 @@ from nemotron_rl.cluster.job import JobState
 from nemotron_rl.config.run import ClusterSettings
 from nemotron_rl.errors import InputError
 
+_NOTED = {"key", "work_dir", "out", "made_from", "cluster"}
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -100,10 +103,13 @@ def _new(place: Path, made_from: str, key: str, work_dir: Path, cluster: Cluster
 def _earlier(place: Path, made_from: str) -> Filling | None:
     """The job of a launcher that was killed, if it makes the same and is running or done; any other is ended."""
     note = read_json(place / "job.json")
-    if note is None:
+    if note is None or not note.keys() >= _NOTED:  # not written by this tool, or by another version
         return None
     job = Filling(str(note["key"]), Path(str(note["work_dir"])), Path(str(note["out"])))
-    settings = ClusterSettings.model_validate_json(str(note["cluster"]))
+    try:
+        settings = ClusterSettings.model_validate_json(str(note["cluster"]))
+    except ValidationError as error:
+        raise InputError(f"{place} is of another version of this tool; see to its job, then delete it") from error
     cluster = open_cluster(settings)
     handle = cluster.attach(job.key, job.work_dir)
     if handle is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
+from nemotron_rl.checkpoint.new_folder import writing
 from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE
 from nemotron_rl.config.base import Frozen
 from nemotron_rl.config.settings import Settings
@@ -28,8 +29,9 @@ class Request(Frozen):
     """JSON-lines file for one object per step, with the key `step`."""
 
     def write(self, path: Path) -> Path:
-        """Write the request as JSON and return its path."""
-        path.write_text(self.model_dump_json(indent=1))
+        """Write the request as JSON and return its path. Raises InputError when it cannot be written."""
+        with writing(path):
+            path.write_text(self.model_dump_json(indent=1))
         return path
 
     @classmethod

@@ -119,7 +119,7 @@ def _no_config(folder: Path) -> None:
         (_empty_index, ["weight_map"]),
         (_no_weights, ["no weights", INDEX_FILE, "model.safetensors"]),
         (_break_config, ["config.json", "JSON object"]),
-        (_no_config, ["config.json", "cannot be read"]),
+        (_no_config, ["config.json", "there is no such file"]),
     ],
 )
 def test_a_broken_folder_is_refused_with_names(

@@ -50,17 +50,42 @@ def test_a_module_is_named_after_slicing_exactly_if_it_was_before(kept, names):
     """The oracle asks of every module that exists whether any name fits it, before and after."""
     new_names = renumbered(names, {old: new for new, old in enumerate(kept)}, "keep", "here")
     for new, old in enumerate(kept):
-        for rest in (".mixer", ".norm", ".mixer.experts.7.up_proj"):
+        for rest in ("", ".mixer", ".norm", ".mixer.experts.7.up_proj"):
             for top in ("backbone.", "model.", "model.backbone."):
                 before = any(fnmatchcase(f"{top}layers.{old}{rest}", name) for name in names)
                 after = any(fnmatchcase(f"{top}layers.{new}{rest}", name) for name in new_names)
                 assert before == after, (top, old, new, rest)
 
 
-@pytest.mark.parametrize("name", ["re:.*layers.(1|2).*", "backbone.layers.[12].mixer", r"re:.*layers\.4\..*"])
+@pytest.mark.parametrize(
+    "name", ["re:.*layers.(1|2).*", "backbone.layers.[12].mixer", "backbone.layers.?.mixer", r"re:.*layers\.4\..*"]
+)
 def test_layers_named_by_a_pattern_are_refused(name):
     with pytest.raises(SliceError, match="one name for each layer"):
         renumbered({"ignore": [name]}, {0: 0}, "keep", "x/config.json")
+
+
+@pytest.mark.parametrize("name", ["model.mtp.layers.1.x", "*.mtp.layers.1.mixer*", "*mtp.layers.1.mixer*", "mtp*"])
+def test_modules_of_the_mtp_head_are_kept_or_dropped_with_it(name):
+    assert renumbered([name, "lm_head"], {1: 0}, "keep", "here") == [name, "lm_head"]
+    assert renumbered([name, "lm_head"], {1: 0}, "drop", "here") == ["lm_head"]
+
+
+def test_the_longest_of_two_names_for_a_layer_counts():
+    account = {"backbone.layers.10*": "NVFP4", "backbone.layers.1*": "FP8", "backbone.layers.*": "none"}
+    assert renumbered(account, {10: 0, 1: 1}, "keep", "here") == {
+        "backbone.layers.0": "NVFP4",
+        "backbone.layers.0.*": "NVFP4",
+        "backbone.layers.1": "FP8",
+        "backbone.layers.1.*": "FP8",
+        "backbone.layers.*": "none",
+    }
+
+
+def test_a_single_name_is_renumbered_or_refused():
+    assert renumbered({"targets": "backbone.layers.3.x"}, {3: 0}, "keep", "here") == {"targets": "backbone.layers.0.x"}
+    with pytest.raises(SliceError, match="a list of modules"):
+        renumbered({"targets": "backbone.layers.3.x"}, {1: 0}, "keep", "here")
 
 
 def test_a_slice_writes_both_files_anew(tiny, tmp_path):

@@ -79,3 +79,13 @@ def test_a_disk_without_room_is_noticed_before_a_job_is_started(cli, folders, mo
     assert result.exit_code == 2
     assert "its file system has 1,000 free" in " ".join(result.stderr.replace("│", " ").split())
     assert sorted(path.name for path in folders.iterdir()) == ["hf", "td"]
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_a_pipe_in_the_place_of_a_record_is_refused(cli, tiny, tmp_path, side):
+    shutil.copytree(tiny, tmp_path / "source")
+    (tmp_path / "destination").mkdir()
+    os.mkfifo(tmp_path / side / ".nemotron_rl_convert.json")
+    result = cli("convert", "source", "destination", "--output-dir", "runs")
+    assert result.exit_code == 2
+    assert "no regular file" in " ".join(result.stderr.replace("│", " ").split())
