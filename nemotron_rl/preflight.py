@@ -20,9 +20,11 @@ from nemotron_rl.cluster.factory import open_cluster
 from nemotron_rl.config.colocation import check_colocation
 from nemotron_rl.config.geometry import Geometry
 from nemotron_rl.config.parallel import check_parallel
+from nemotron_rl.config.routing import replays_routes
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.prompts import load_prompts
 from nemotron_rl.errors import InputError
+from nemotron_rl.paths import check_path
 from nemotron_rl.store.artifacts import open_store
 
 
@@ -52,6 +54,7 @@ def check_source(settings: Settings) -> None:
     config = _sliced_config(settings)
     if config is not None:
         check_split(settings, config)
+        replays_routes(settings, read_pattern(config).main.count("E"))
 
 
 def run_config(settings: Settings) -> Mapping[str, Any]:
@@ -116,8 +119,9 @@ def check_writable(folder: Path) -> None:
     """A file can be made in the folder, or in the nearest folder above it that exists.
 
     Raises:
-        InputError: It cannot, or something that is no folder is in the way.
+        InputError: It cannot, it is no path, or something that is no folder is in the way.
     """
+    check_path(folder)
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent

@@ -10,14 +10,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nemotron_rl.errors import InputError
+from nemotron_rl.paths import check_path
 
 
 def check_new_folder(dst: Path) -> None:
     """Refuse a destination that cannot be written or that already holds something; writes nothing.
 
     Raises:
-        InputError: `dst` exists and is not an empty folder, or its parent cannot be written.
+        InputError: `dst` is no path, exists and is not an empty folder, or its parent cannot be written.
     """
+    check_path(dst)
     if dst.is_symlink() or (dst.exists() and not dst.is_dir()):
         raise InputError(f"{dst} exists and is not a folder; choose a new folder")
     if dst.is_dir() and any(dst.iterdir()):

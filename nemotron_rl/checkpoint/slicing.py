@@ -20,6 +20,7 @@ from nemotron_rl.checkpoint.slice_plan import PROVENANCE_FILE, SlicePlan, plan_s
 from nemotron_rl.checkpoint.tally import Tally
 from nemotron_rl.checkpoint.writer import DEFAULT_SHARD_SIZE, write_index, write_json
 from nemotron_rl.config.base import Frozen
+from nemotron_rl.paths import check_apart
 
 __all__ = ["PROVENANCE_FILE", "SliceReport", "slice_checkpoint", "write_slice"]
 
@@ -67,13 +68,24 @@ def slice_checkpoint(
         SliceError: The layers cannot be chosen so.
         CheckpointError: The source is broken, lacks tensors that its config promises, or changes meanwhile.
         SourceUnavailable: The source kept failing; what was fetched is kept for the next call.
-        InputError: `dst` is taken or cannot be written.
+        InputError: `dst` is taken, cannot be written, or lies in the source.
     """
-    check_new_folder(dst)
     source = FolderSource(src) if isinstance(src, Path) else src
+    check_slice_folder(source, dst)
     name = source_name or (src.absolute().name if isinstance(src, Path) else source.where)
     plan = plan_slice(source, layers, mtp, source_name=name, shard_size=shard_size, piece_bytes=piece_bytes)
     return write_slice(source, dst, plan, progress)
+
+
+def check_slice_folder(source: ByteSource, dst: Path) -> None:
+    """Refuse a destination that cannot be written, holds something, or lies in the source. Writes nothing.
+
+    Raises:
+        InputError: It is one of these.
+    """
+    check_new_folder(dst)
+    if isinstance(source, FolderSource):
+        check_apart(source.path, dst)
 
 
 def write_slice(source: ByteSource, dst: Path, plan: SlicePlan, progress: Progress | None = None) -> SliceReport:

@@ -25,6 +25,7 @@ from nemotron_rl.checkpoint.ranged.source import ByteSource
 from nemotron_rl.checkpoint.synth import synthesize
 from nemotron_rl.config.nearest import nearest
 from nemotron_rl.errors import CheckpointError
+from nemotron_rl.paths import check_path
 
 ACCEPTED = "a folder, file:///path, synth://PRESET, hf://org/name@revision or s3://bucket/prefix"
 _HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w./-]+))?")
@@ -43,11 +44,14 @@ def validate_uri(uri: str) -> None:
 
     Raises:
         CheckpointError: Unknown kind of address, a malformed one, or a folder that does not exist.
+        InputError: The path of a folder is no path.
         SettingsError: Unknown preset.
     """
     address = _parse(uri)
-    if address.scheme == "file" and not Path(address.rest).is_dir():
-        _refuse(uri, f"the folder {address.rest} does not exist")
+    if address.scheme == "file":
+        check_path(Path(address.rest))
+        if not Path(address.rest).is_dir():
+            _refuse(uri, f"the folder {address.rest} does not exist")
     if address.scheme == "synth":
         preset_config(address.rest)
     if address.scheme == "hf":

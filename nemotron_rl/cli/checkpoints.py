@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nemotron_rl.report.console import RichReporter
 
 Src = Annotated[str, typer.Argument(metavar="SRC", help="A folder, hf://org/name@revision, s3://… or synth://PRESET.")]
-Dst = Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet.")]
+Dst = Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet, or is empty.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -50,12 +50,14 @@ def synth(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, then stop.")] = False,
 ) -> None:
     """Write a random-weight checkpoint in NVIDIA's names and layout."""
+    from nemotron_rl.checkpoint.new_folder import check_new_folder
     from nemotron_rl.checkpoint.synth import plan_synth, synthesize
 
     named = {"hidden_size": hidden_size, "n_routed_experts": num_experts, "vocab_size": vocab_size}
     sizes = {key: value for key, value in named.items() if value is not None} | dict(map(_parse_scale, scale or ()))
     kept = options.parse_selection(layers)
     if dry_run:
+        check_new_folder(out)
         plan = plan_synth(preset, seed=seed, overrides=sizes, layers=kept, shard_size=shard_size)
     else:
         with _staged("synth") as progress:
@@ -108,11 +110,12 @@ def slice_(
 ) -> None:
     """Copy some layers into a new checkpoint, renumbered, byte for byte. Only their bytes are fetched.
 
-    Stopped halfway, the same command continues where it was.
+    Without --layers all are copied. At least one must be attention, without which no loader opens the result, and none
+    can be taken twice. Stopped halfway, the same command continues where it was.
     """
     from nemotron_rl.checkpoint.new_folder import check_new_folder
     from nemotron_rl.checkpoint.slice_plan import plan_slice
-    from nemotron_rl.checkpoint.slicing import write_slice
+    from nemotron_rl.checkpoint.slicing import check_slice_folder, write_slice
     from nemotron_rl.checkpoint.source import open_ranges, source_name
 
     kept = options.parse_selection(layers)
@@ -121,6 +124,7 @@ def slice_(
         _staged("slice") as progress,
         open_ranges(src, options.cache_folder(cache_dir), progress=progress) as source,
     ):
+        check_slice_folder(source, dst)
         plan = plan_slice(source, kept, mtp, source_name=source_name(src))
         if not dry_run:
             write_slice(source, dst, plan, progress)

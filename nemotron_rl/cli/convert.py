@@ -15,6 +15,7 @@ import typer
 from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
 from nemotron_rl.errors import CheckpointError, InputError
+from nemotron_rl.paths import check_apart
 
 if TYPE_CHECKING:
     from nemotron_rl.checkpoint.conversion import Format
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 def convert(
     src: Annotated[str, typer.Argument(metavar="SRC", help="A checkpoint, or with --to hf a converted folder.")],
-    dst: Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet.")],
+    dst: Annotated[Path, typer.Argument(metavar="DST", help="A folder that does not exist yet, or is empty.")],
     to: Annotated[Literal["torch_dist", "hf"], typer.Option(help="Format of DST.")] = "torch_dist",
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor-parallel size of the job.")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline-parallel size.")] = None,
@@ -63,8 +64,8 @@ def convert(
     from nemotron_rl.report.console import RichReporter
 
     flags: dict[str, object] = {"--output-dir": output_dir, "--run-id": run_id, "--cluster": cluster}
-    flags |= split_flags(tp, pp, ep, ranks)
-    settings = options.load_options(preset, config, sets, flags).settings
+    flags |= {"--source": src, **split_flags(tp, pp, ep, ranks)}
+    settings = options.load_options(preset, config, sets, flags, trains=False).settings
     check_writable(settings.output_dir)
     with RichReporter() as reporter:
         fetched = options.bytes_progress(reporter, STAGE)
@@ -117,6 +118,7 @@ def _convert(
 
     if not ConversionRecord.read(dst):
         check_new_folder(dst)  # before the source is read
+    check_apart(source, dst)
     found = digest_files(source, options.bytes_progress(reporter, STAGE))
     check_unchanged(source, found)
     source_digest = combined(found)

@@ -68,8 +68,12 @@ CacheDir = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def load_options(preset: str | None, config: Path | None, sets: list[str] | None, flags: dict[str, object]) -> Loaded:
+def load_options(
+    preset: str | None, config: Path | None, sets: list[str] | None, flags: dict[str, object], *, trains: bool = True
+) -> Loaded:
     """Settings from the options of a command; `flags` are settings that have a flag of their own, None when not given.
+
+    `trains` says whether the rules about training hold for it.
 
     Raises:
         SettingsError: See `nemotron_rl.config.load.load`.
@@ -80,7 +84,7 @@ def load_options(preset: str | None, config: Path | None, sets: list[str] | None
     from nemotron_rl.config.load import load
 
     given = [Override(_FLAGS[flag], value, flag) for flag, value in flags.items() if value is not None]
-    return load(preset, config_file=config, overrides=[*(sets or ()), *given], environ=os.environ)
+    return load(preset, config_file=config, overrides=[*(sets or ()), *given], environ=os.environ, trains=trains)
 
 
 _FLAGS = {

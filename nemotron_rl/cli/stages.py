@@ -12,6 +12,7 @@ import typer
 from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
 from nemotron_rl.errors import InputError, NemotronRLError
+from nemotron_rl.paths import check_path
 
 if TYPE_CHECKING:
     from nemotron_rl.config.settings import Settings
@@ -81,6 +82,7 @@ def replay(
     from nemotron_rl.jobs.requests import METRICS_FILE, ReplayRequest, TrainRequest
     from nemotron_rl.report.console import RichReporter
 
+    check_path(run)
     path = run.absolute() / "train" / "request.json"
     if not path.exists():
         raise InputError(f"{run} is not a run that has trained: {path} is missing")

@@ -55,6 +55,7 @@ def load(
     config_file: Path | None = None,
     overrides: Sequence[str | Override] | Mapping[str, object] = (),
     environ: Mapping[str, str],
+    trains: bool = True,
 ) -> Loaded:
     """Merge all sources, check types and rules, and name the run.
 
@@ -64,6 +65,7 @@ def load(
         config_file: YAML with the same sections as a preset.
         overrides: `KEY=VALUE` texts whose value is YAML, `Override`s, or values by dotted key.
         environ: The process's environment; variables that start with `NEMOTRON_RL_` are settings.
+        trains: Whether the settings must fit a training run; else only ranks, nodes and the model must fit together.
 
     Raises:
         SettingsError: A value is unknown, ill-typed, out of range or impossible together with another. Lists all.
@@ -79,7 +81,7 @@ def load(
     base, preset_problems = _preset_layer(given)
     problems += preset_problems
     merged = _merge([default_layer(), base, *given])
-    return _settle(merged, problems)
+    return _settle(merged, problems, trains)
 
 
 def _preset_layer(given: Sequence[Layer]) -> tuple[Layer, list[Problem]]:
@@ -98,7 +100,7 @@ def _merge(layers: Sequence[Layer]) -> dict[str, tuple[object, str]]:
     return merged
 
 
-def _settle(merged: dict[str, tuple[object, str]], problems: list[Problem]) -> Loaded:
+def _settle(merged: dict[str, tuple[object, str]], problems: list[Problem], trains: bool) -> Loaded:
     """Types first; then the rules, with wrong values replaced by defaults so that one load tells everything."""
     merged = {"run_id": (_run_id(merged), "preset and time"), **merged}
     wrong = type_problems(merged)
@@ -107,7 +109,7 @@ def _settle(merged: dict[str, tuple[object, str]], problems: list[Problem]) -> L
     bad = {problem.key for problem in problems}
     usable = {path: defaults[path] if path in bad else entry for path, entry in merged.items()}
     settings = Settings.model_validate(nested({path: value for path, (value, _) in usable.items()}))
-    for broken in broken_rules(settings):
+    for broken in broken_rules(settings, trains=trains):
         if not bad.intersection((broken.key, *broken.involved)):
             value, origin = merged[broken.key]
             problems.append(Problem(broken.key, broken.message, value, origin))

@@ -58,9 +58,15 @@ class AlgorithmSettings(Frozen):
     normalize_std: bool = True
     """group_normalized: divide a group's centred rewards by their standard deviation."""
     drop_equal_groups: bool = False
-    """Leave out prompts whose samples all got one reward (DAPO's dynamic sampling, without drawing new prompts).
+    """Leave out prompts whose samples all got one reward (DAPO's dynamic sampling).
 
     Their tokens still train the MTP head.
+    """
+    redraw_rounds: int = Field(0, ge=0)
+    """With drop_equal_groups: how often a step draws `train.prompts_per_step` prompts more, at most, while it has fewer
+    whose samples differ in reward. Trains on the first so many of these; on as many as there are at the limit.
+
+    Prompts drawn beyond the last one needed are drawn again in the next step.
     """
     overlong_tokens: int = Field(0, ge=0)
     """The last so many of rollout.sampling.max_new_tokens lower the reward, evenly down to -1 (DAPO); 0: none do."""

@@ -1,4 +1,7 @@
-"""Rules that need two settings or more. Each is a named function; add one by writing it below `@rule`."""
+"""Rules that need two settings or more. Each is a named function; add one by writing it below `@rule`.
+
+A rule of ranks and nodes, which holds for conversions too, stands below `@rule_of_every_job`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ Rule = Callable[[Settings], Iterator[Broken]]
 RULES: dict[str, Rule] = {}
 """Every rule by its name, in the order of this file."""
 
+EVERY_JOB: set[str] = set()
+"""Names of those that hold for a job that does not train, too."""
+
 
 def rule(function: Rule) -> Rule:
     """Register a rule: a generator of what is broken, nothing when all is well."""
@@ -23,9 +29,16 @@ def rule(function: Rule) -> Rule:
     return function
 
 
-def broken_rules(settings: Settings) -> list[Broken]:
-    """What is broken, over all rules."""
-    return [broken for check in RULES.values() for broken in check(settings)]
+def rule_of_every_job(function: Rule) -> Rule:
+    """Register a rule that also holds for a job that loads the model and does not train it."""
+    EVERY_JOB.add(function.__name__)
+    return rule(function)
+
+
+def broken_rules(settings: Settings, *, trains: bool = True) -> list[Broken]:
+    """What is broken, over all rules; or, without training, over those of every job."""
+    checks = [check for name, check in RULES.items() if trains or name in EVERY_JOB]
+    return [broken for check in checks for broken in check(settings)]
 
 
 def check_settings(settings: Settings) -> None:
@@ -34,12 +47,12 @@ def check_settings(settings: Settings) -> None:
     raise_problems([Problem(broken.key, broken.message, values[broken.key]) for broken in broken_rules(settings)])
 
 
-@rule
+@rule_of_every_job
 def ranks_multiply_up_to_the_world_size(settings: Settings) -> Iterator[Broken]:
     yield from broken_world(settings.parallel)
 
 
-@rule
+@rule_of_every_job
 def model_can_be_split(settings: Settings) -> Iterator[Broken]:
     geometry = geometry_of(settings.source.uri)
     if geometry is not None:
@@ -83,6 +96,21 @@ def prompts_spread_evenly_over_data_parallel_ranks(settings: Settings) -> Iterat
                 f"should be a multiple of the {parallel.dp} data-parallel ranks; the nearest is {nearest}",
                 ("parallel.world_size", "parallel.tp", "parallel.pp", "parallel.cp"),
             )
+
+
+@rule
+def updates_share_out_the_prompts_evenly(settings: Settings) -> Iterator[Broken]:
+    parallel, train = settings.parallel, settings.train
+    if parallel.world_size % (parallel.tp * parallel.pp * parallel.cp) or train.prompts_per_step % parallel.dp:
+        return  # another rule says so
+    per_rank = train.prompts_per_step // parallel.dp
+    if per_rank % train.updates_per_rollout:
+        yield Broken(
+            "train.updates_per_rollout",
+            f"should divide the {per_rank} prompts of each data-parallel rank; "
+            f"the nearest is {nearest_number(train.updates_per_rollout, divisors(per_rank))}",
+            ("train.prompts_per_step", "parallel.world_size"),
+        )
 
 
 @rule
@@ -167,7 +195,7 @@ def generated_prompts_leave_some_to_train_on(settings: Settings) -> Iterator[Bro
         )
 
 
-@rule
+@rule_of_every_job
 def ranks_spread_evenly_over_nodes(settings: Settings) -> Iterator[Broken]:
     nodes, world = settings.cluster.nodes, settings.parallel.world_size
     if settings.cluster.kind == "local" and nodes > 1:
@@ -180,7 +208,7 @@ def ranks_spread_evenly_over_nodes(settings: Settings) -> Iterator[Broken]:
         )
 
 
-@rule
+@rule_of_every_job
 def every_cuda_rank_on_slurm_has_a_gpu(settings: Settings) -> Iterator[Broken]:
     cluster = settings.cluster
     per_node = -(-settings.parallel.world_size // cluster.nodes)
@@ -244,4 +272,15 @@ def overlong_tokens_are_part_of_the_response(settings: Settings) -> Iterator[Bro
             "algorithm.overlong_tokens",
             f"should not be above rollout.sampling.max_new_tokens = {longest}",
             ("rollout.sampling.max_new_tokens",),
+        )
+
+
+@rule
+def only_dropped_groups_are_drawn_again(settings: Settings) -> Iterator[Broken]:
+    algorithm = settings.algorithm
+    if algorithm.redraw_rounds and not algorithm.drop_equal_groups:
+        yield Broken(
+            "algorithm.redraw_rounds",
+            "draws prompts in the place of dropped ones; set algorithm.drop_equal_groups = true, or use 0",
+            ("algorithm.drop_equal_groups",),
         )

@@ -43,7 +43,7 @@ class OptimizerSettings(Frozen):
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the end of the decay."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps of linear warm-up from 0 to `lr`."""
+    """Optimizer steps of linear warm-up from 0 to `lr`; an RL step may have several."""
     decay: Literal["constant", "linear", "cosine"] = "constant"
     """Shape of the schedule after the warm-up."""
     weight_decay: float = Field(0.0, ge=0)
@@ -67,6 +67,20 @@ class MtpSettings(Frozen):
     """Weight of the mean MTP cross-entropy in the total loss."""
     detach_heads: bool = True
     """Stops MTP's gradient at the embedding, trunk and output layer, so that it does not move the policy."""
+
+
+class MoeSettings(Frozen):
+    """Routing of the trunk's mixture-of-experts layers in RL. The MTP head always routes for itself."""
+
+    routing_replay: Literal["off", "auto", "on"] = "auto"
+    """`on`: the trainer computes each token with the experts that the engine chose for it, and does not start where the
+    engine cannot say which these were. `auto`: where the engine is known to; `nemotron_rl/config/routing.py` says why
+    not. `off`: the trainer routes for itself. The gate weights and their gradient are the trainer's own in any case."""
+    expert_bias: Literal["frozen", "updated"] = "frozen"
+    """`frozen`: the bias of expert choice stays what the checkpoint has, bit for bit. `updated`: after each step it
+    moves by `expert_bias_rate` towards equal load (arXiv 2408.15664). fp32 in any case."""
+    expert_bias_rate: float = Field(1e-3, gt=0)
+    """How far an `updated` bias moves per step."""
 
 
 AnswerStyle = Annotated[str, Field(pattern=r"^[^{}]*\{label\}[^{}]*$")]
@@ -109,6 +123,12 @@ class TrainSettings(Frozen):
     """Rollout, update, sync: how often."""
     prompts_per_step: int = Field(16, ge=1)
     """Prompts per step, all ranks together; each gives `rollout.samples_per_prompt` samples."""
+    updates_per_rollout: int = Field(1, ge=1)
+    """Optimizer steps into which a step's prompts are split, in the order of drawing, each prompt whole (PPO's
+    mini-batches). From the second one on the policy is no longer the one that sampled: clipping begins to act.
+    """
+    epochs_per_rollout: int = Field(1, ge=1)
+    """How often a step's mini-batches are gone through, in the same order. The optimizer's schedule counts each."""
     micro_batch_size: int = Field(32, ge=1)
     """Samples per forward and backward pass on one rank, padded to the longest of the batch."""
     max_tokens_per_gpu: int | None = Field(None, ge=1)
@@ -120,6 +140,8 @@ class TrainSettings(Frozen):
     """AdamW and its schedule."""
     mtp: MtpSettings = MtpSettings()
     """The multi-token-prediction head."""
+    moe: MoeSettings = MoeSettings()
+    """The mixture-of-experts layers."""
     checkpoint: CheckpointSettings = CheckpointSettings()
     """Saving of the training state."""
     resume: int | str = "auto"
@@ -130,3 +152,8 @@ class TrainSettings(Frozen):
     """
     dump_details: bool = False
     """Keep each step's samples, log-probs, advantages and loss inputs, for `nemotron-rl replay`."""
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer steps of one RL step."""
+        return self.updates_per_rollout * self.epochs_per_rollout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 
 
 class PromptSampler:
@@ -24,11 +25,38 @@ class PromptSampler:
 
     def next_batch(self) -> list[int]:
         """Indices of the next `batch` prompts, each in [0, n)."""
-        indices = [self._at(position) for position in range(self.position, self.position + self.batch)]
-        self.position += self.batch
-        return indices
+        return [self.at(position) for position in self.next_positions()]
 
-    def _at(self, position: int) -> int:
+    def next_positions(self) -> list[int]:
+        """Positions of the next `batch` prompts; `at` says which prompts these are."""
+        positions = list(range(self.position, self.position + self.batch))
+        self.position += self.batch
+        return positions
+
+    def next_unseen(self, seen: Collection[int]) -> list[int]:
+        """Positions of the next `batch` prompts whose indices are not in `seen`, each prompt once.
+
+        Raises:
+            ValueError: when there are not so many; `unseen_are_left` asks first.
+        """
+        if not self.unseen_are_left(seen):
+            raise ValueError(f"{self.n} prompts less {len(set(seen))} are fewer than the {self.batch} that are wanted")
+        positions: list[int] = []
+        taken = set(seen)
+        while len(positions) < self.batch:
+            index = self.at(self.position)
+            if index not in taken:
+                taken.add(index)
+                positions.append(self.position)
+            self.position += 1
+        return positions
+
+    def unseen_are_left(self, seen: Collection[int]) -> bool:
+        """Whether there are `batch` prompts besides those in `seen`."""
+        return self.n - len(set(seen)) >= self.batch
+
+    def at(self, position: int) -> int:
+        """Index of the prompt at a position."""
         epoch, offset = divmod(position, self.n)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, epoch_order(self.n, self.seed, epoch)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 
+from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
 from nemotron_rl.config.colocation import check_colocation
+from nemotron_rl.config.routing import replays_routes
 from nemotron_rl.data.prompts import Prompt, load_prompts
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.megatron.model import build_model
@@ -24,6 +27,12 @@ def training_prompts(request: TrainRequest) -> list[Prompt]:
     return load_prompts(request.prompts)
 
 
+def routes_wanted(request: TrainRequest) -> bool:
+    """Whether the engine is asked for each token's experts; SettingsError when it must be and cannot."""
+    config = json.loads((request.start / "config.json").read_text())
+    return replays_routes(request.settings, read_pattern(config).main.count("E"))
+
+
 def open_engine(request: TrainRequest) -> Engine:
     """The rollout engine, without weights.
 
@@ -37,7 +46,9 @@ def open_engine(request: TrainRequest) -> Engine:
     from nemotron_rl.rollout.sglang.engine import SglangEngine
 
     check_colocation(request.settings)
-    return SglangEngine.beside_trainer(request.start, stop_tokens, rollout.sglang, seed=request.settings.seed)
+    return SglangEngine.beside_trainer(
+        request.start, stop_tokens, rollout.sglang, seed=request.settings.seed, routes=routes_wanted(request)
+    )
 
 
 def connect(trainer: Trainer, engine: Engine) -> WeightSync:
@@ -72,12 +83,13 @@ def build_trainer(request: TrainRequest) -> Trainer:
         settings.model,
         settings.parallel,
         mtp=settings.train.mtp,
+        moe=settings.train.moe,
         distributed_optimizer=settings.train.optimizer.distributed,
     )
     return Trainer(
         model,
         settings.train.optimizer,
-        steps=settings.train.steps,
+        steps=settings.train.steps * settings.train.updates_per_step,
         micro_batch_size=settings.train.micro_batch_size,
         max_tokens_per_gpu=settings.train.max_tokens_per_gpu,
         mtp=settings.train.mtp,
@@ -98,4 +110,5 @@ def build_collector(request: TrainRequest, engine: Engine, prompts: Sequence[Pro
         samples_per_prompt=settings.rollout.samples_per_prompt,
         sampling=settings.rollout.sampling,
         seed=settings.seed,
+        routes=routes_wanted(request),
     )

@@ -22,7 +22,7 @@ from nemotron_rl.config.base import Frozen
 from nemotron_rl.errors import InputError, StoreError
 from nemotron_rl.jobs.replayed import DETAILS
 from nemotron_rl.megatron import process
-from nemotron_rl.megatron.trainer import Update
+from nemotron_rl.megatron.update import Update
 from nemotron_rl.ops.checksum import tensor_checksum
 from nemotron_rl.rl.batch import Batch
 from nemotron_rl.rollout.collect import Sample
@@ -79,13 +79,19 @@ class Recorder:
         tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
         details = Details(
             step=step,
-            samples=tuple(asdict(sample) for sample in samples),
+            samples=tuple(_without_routes(asdict(sample)) for sample in samples),
             others={name: value for name, value in tensors.items() if not isinstance(value, Tensor)},
             update=update.metrics("train"),
             outcome=Outcome.of(update, weights),
         )
         stem = _stem(self._root, step)
         process.agreed(lambda: _write(stem, details, {k: v for k, v in tensors.items() if isinstance(v, Tensor)}))
+
+
+def _without_routes(sample: dict[str, Any]) -> dict[str, Any]:
+    """They are among the batch's tensors."""
+    sample["sequence"].pop("routes")
+    return sample
 
 
 def read_details(run_dir: Path, step: int) -> tuple[Details, Batch]:

@@ -38,7 +38,8 @@ def experience(samples: Sequence[Sample], trainer: Trainer, settings: Settings, 
     shaped_B = shaped_rewards(reward_B, batch, algorithm, settings.rollout.sampling.max_new_tokens)
     advantage_B = advantages(shaped_B, group_B, keep_B, algorithm)
     return batch.with_(
-        advantage_BL=advantage_B[:, None] * batch.mask_BL, weight_BL=loss_weights(batch.mask_BL, keep_B, settings)
+        advantage_BL=advantage_B[:, None] * batch.mask_BL,
+        weight_BL=mini_batch_weights(batch.mask_BL, keep_B, settings),
     )
 
 
@@ -50,6 +51,13 @@ def advantages(reward_B: Tensor, group_B: Tensor, keep_B: Tensor, settings: Algo
         return value_B
     everyone = process.gathered_over_dp(value_B[keep_B > 0].tolist())
     return normalized(value_B, BatchStatistics.of(everyone))
+
+
+def mini_batch_weights(mask_BL: Tensor, keep_B: Tensor, settings: Settings) -> Tensor:
+    """Weights of tokens [B, L]; the mean that they make is one over each mini-batch by itself."""
+    parts = settings.train.updates_per_rollout
+    pairs = zip(mask_BL.chunk(parts), keep_B.chunk(parts), strict=True)
+    return torch.cat([loss_weights(mask_bL, keep_b, settings) for mask_bL, keep_b in pairs])
 
 
 def loss_weights(mask_BL: Tensor, keep_B: Tensor, settings: Settings) -> Tensor:
@@ -67,25 +75,25 @@ def loss_weights(mask_BL: Tensor, keep_B: Tensor, settings: Settings) -> Tensor:
     )
 
 
-def sample_metrics(samples: Sequence[Sample], batch: Batch) -> dict[str, float]:
-    """Rewards, lengths and agreement of log-probs over the samples of all ranks."""
-    difference_BL = batch.old_logprob_BL - batch.rollout_logprob_BL
-    differences = process.gathered_over_dp([difference_BL[batch.mask_BL > 0]])
-    kept_B = (batch.weight_BL > 0).any(-1).tolist()
-    everyone = process.gathered_over_dp(
-        [
-            (s.reward, kept, len(s.sequence.response), s.finish == "stop")
-            for s, kept in zip(samples, kept_B, strict=True)
-        ]
-    )
-    rewards, kept, lengths, stopped = zip(*everyone, strict=True)
+def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Rewards and lengths over the samples of all ranks."""
+    everyone = process.gathered_over_dp([(s.reward, len(s.sequence.response), s.finish == "stop") for s in samples])
+    rewards, lengths, stopped = zip(*everyone, strict=True)
     return {
         "reward/mean": fmean(rewards),
         "reward/std": pstdev(rewards),
-        "reward/kept": fmean(kept),
         "response/length_mean": fmean(lengths),
         "response/stopped": fmean(stopped),
-        **agreement(torch.cat(differences)),
+    }
+
+
+def batch_metrics(batch: Batch) -> dict[str, float]:
+    """The share of samples with a weight in the loss, and agreement of log-probs, over all ranks."""
+    difference_BL = batch.old_logprob_BL - batch.rollout_logprob_BL
+    kept_B = (batch.weight_BL > 0).any(-1)
+    return {
+        "reward/kept": fmean(process.gathered_over_dp(kept_B.tolist())),
+        **agreement(torch.cat(process.gathered_over_dp([difference_BL[batch.mask_BL > 0]]))),
     }
 
 

@@ -8,14 +8,16 @@ from functools import partial
 from nemotron_rl.data.sampler import PromptSampler
 from nemotron_rl.jobs.components import build_collector, build_trainer, connect, engine_asleep, training_prompts
 from nemotron_rl.jobs.details import Recorder
-from nemotron_rl.jobs.experience import engine_metrics, experience, sample_metrics, sync_metrics
+from nemotron_rl.jobs.drawing import Drawn, draw
+from nemotron_rl.jobs.experience import batch_metrics, engine_metrics, experience, sample_metrics, sync_metrics
 from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.jobs.results import empty_folder
+from nemotron_rl.jobs.updating import update_policy
 from nemotron_rl.megatron import process
 from nemotron_rl.megatron.checkpointing.saver import Saver
 from nemotron_rl.megatron.export import export_checkpoint
-from nemotron_rl.megatron.trainer import Update
+from nemotron_rl.megatron.update import Update
 from nemotron_rl.report.card import card_facts, measured_reward
 from nemotron_rl.report.metrics import read_metrics
 from nemotron_rl.rl.batch import Batch
@@ -64,27 +66,33 @@ class TrainingLoop:
     def _step(self, step: int) -> dict[str, float]:
         phases = Phases()
         with phases("rollout"):
-            samples, agreed = self._rollout(step)
+            drawn, agreed = self._rollout(step)
         with phases("train"):
-            batch, update = self._update(samples)
+            batch, update = self._update(drawn.samples)
         with phases("sync"):
             proof = self._sync.push(version=step + 1)
-        self._recorder.keep(step, samples, batch, update, self._trainer.weights)
-        measured = sample_metrics(samples, batch) | agreed | update.metrics("train") | sync_metrics(proof)
+        self._recorder.keep(step, drawn.samples, batch, update, self._trainer.weights)
+        measured = sample_metrics(drawn.everything) | drawn.metrics | batch_metrics(batch) | agreed
+        measured |= update.metrics("train") | sync_metrics(proof)
         return measured | phases.metrics() | self._saver.metrics() | memory_metrics()
 
-    def _rollout(self, step: int) -> tuple[Sequence[Sample], dict[str, float]]:
+    def _rollout(self, step: int) -> tuple[Drawn, dict[str, float]]:
         """This replica's samples, and how well the engine agrees with itself if that is asked for."""
-        mine = process.share_of_dp(self._sampler.next_batch())
-        samples = process.from_replica_leader(lambda: self._collector.collect(mine, step))
-        return samples, engine_metrics(self._engine, samples) if self._settings.rollout.check_prefill else {}
+
+        def collect(indices: Sequence[int]) -> list[Sample]:
+            return process.from_replica_leader(lambda: self._collector.collect(indices, step))
+
+        drawn = draw(
+            self._sampler, collect, self._settings.algorithm.redraw_rounds, self._settings.train.updates_per_rollout
+        )
+        return drawn, engine_metrics(self._engine, drawn.samples) if self._settings.rollout.check_prefill else {}
 
     def _update(self, samples: Sequence[Sample]) -> tuple[Batch, Update]:
-        """One update, for which the engine gives its memory to the trainer."""
+        """The step's updates, for which the engine gives its memory to the trainer."""
         self._engine.sleep()
         self._trainer.wake()
         batch = experience(samples, self._trainer, self._settings, self._collector.pad_token)
-        update = self._trainer.update(batch, self._objective)
+        update = update_policy(self._trainer, batch, self._objective, self._settings.train)
         self._trainer.sleep()
         self._engine.wake()
         return batch, update

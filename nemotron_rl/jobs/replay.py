@@ -14,6 +14,7 @@ def replay(request: ReplayRequest) -> None:
     backend.activate(settings.model.backend)
     from nemotron_rl.jobs.components import build_trainer
     from nemotron_rl.jobs.details import Outcome, read_details
+    from nemotron_rl.jobs.updating import update_policy
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.checkpointing.choice import before
     from nemotron_rl.megatron.checkpointing.restore import restore
@@ -26,11 +27,11 @@ def replay(request: ReplayRequest) -> None:
         kept = process.agreed(lambda: [read_details(request.train.run_dir, step) for step in steps])
         trainer = build_trainer(request.train)
         if choice is not None:
-            restore(choice, trainer.state, settings.parallel)
+            restore(choice, trainer.state, settings)
         objective = policy_objective(settings.algorithm)
         replayed = []
         for step, (details, batch) in zip(steps, kept, strict=True):
-            outcome = Outcome.of(trainer.update(batch, objective), trainer.weights)
+            outcome = Outcome.of(update_policy(trainer, batch, objective, settings.train), trainer.weights)
             replayed.append(Replayed.of(step, details.outcome, outcome))
         if process.is_first_rank():
             found = Replays(checkpoint=first, steps=tuple(replayed))

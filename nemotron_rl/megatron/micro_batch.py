@@ -20,6 +20,7 @@ from torch import distributed as dist
 
 from nemotron_rl.megatron.modules.documents import context_parallel_order
 from nemotron_rl.rl.batch import Batch
+from nemotron_rl.rl.routes import NO_ROUTE
 
 PADDING = -1
 """In a layout's `source_RS`: no token of a sample."""
@@ -75,11 +76,24 @@ class MicroBatch:
         """This rank's token ids; 0 where there is no sample's."""
         return self.place(self.batch.tokens_BL)
 
-    def place(self, values_BL: Tensor) -> Tensor:
-        """This rank's values in the order of the model's input, [R, s]; 0 in padding."""
-        flat = values_BL.reshape(-1)
-        mine_Rs = self._mine(self.source_RS)
-        return torch.where(mine_Rs == PADDING, 0, flat[mine_Rs.clamp(min=0)])
+    @property
+    def routes_RsMK(self) -> Tensor | None:
+        """This rank's routes, NO_ROUTE in padding, where the batch's lie; None when it has none."""
+        routes_BLMK = self.batch.routes_BLMK
+        return None if routes_BLMK is None else self.place(routes_BLMK, fill=NO_ROUTE)
+
+    @property
+    def padding_Rs(self) -> Tensor:
+        """Which of this rank's tokens are no sample's, bool [R, s]."""
+        place_L = torch.arange(self.batch.tokens_BL.shape[1], device=self.batch.tokens_BL.device)
+        return ~self.place(place_L < self.batch.length_B[:, None]).bool()
+
+    def place(self, values_BL: Tensor, fill: int = 0) -> Tensor:
+        """This rank's values in the order of the model's input, [R, s], `fill` in padding; [B, L, ...] too."""
+        flat = values_BL.flatten(0, 1)
+        mine_Rs = self._mine(self.source_RS).to(flat.device)
+        real_Rs = (mine_Rs != PADDING).view(*mine_Rs.shape, *[1] * (flat.dim() - 1))
+        return torch.where(real_Rs, flat[mine_Rs.clamp(min=0)], fill)
 
     def collect(self, values_Rs: Tensor) -> Tensor:
         """The inverse: every rank's values, [B, L], 0 where the model had no token; [R, s, ...] gives [B, L, ...].

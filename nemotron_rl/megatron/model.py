@@ -6,8 +6,9 @@ A start folder is either a Hugging Face checkpoint or the result of `convert` (c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from torch import nn
 from transformers import AutoConfig
 
 from nemotron_rl.checkpoint.converted import is_converted, source_tensors
+from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
-from nemotron_rl.config.training import MtpSettings
+from nemotron_rl.config.training import MoeSettings, MtpSettings
 from nemotron_rl.megatron import torch_dist
 from nemotron_rl.megatron.backend.local_modules import transformer_engine_is_installed
 from nemotron_rl.megatron.modules.output_layer import DeferredOutputLayer, defer_output_layers
+from nemotron_rl.megatron.routing_replay import RoutingReplay, attach
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -37,6 +40,8 @@ class MegatronModel:
     """The provider, which is also the model's TransformerConfig."""
     chunks: Sequence[nn.Module]
     """Model chunks of this rank, wrapped in DDP when they are to be trained."""
+    routing: RoutingReplay = field(default_factory=lambda: RoutingReplay([], []))
+    """What its routers replay; nothing unless a batch has routes."""
 
     @property
     def mtp_depths(self) -> int:
@@ -63,18 +68,21 @@ def build_model(
     parallel: ParallelSettings,
     *,
     mtp: MtpSettings | None = None,
+    moe: MoeSettings | None = None,
     trainable: bool = True,
     distributed_optimizer: bool = False,
 ) -> MegatronModel:
     """The model of `start` with its weights. Process groups must exist.
 
     `distributed_optimizer` must be what the optimizer's settings say: gradients are laid out for it.
-    Without `mtp` the head is built, loaded and exported, but never trained.
+    Without `mtp` the head is built, loaded and exported, but never trained; without `moe` the expert bias is frozen.
     """
     bridge = AutoBridge.from_hf_config(AutoConfig.from_pretrained(start))
     converted = is_converted(start)
     provider = bridge.to_megatron_provider(load_weights=not converted, hf_path=None if converted else start)
     _configure(provider, start, model, parallel, mtp)
+    frozen = moe is None or moe.expert_bias == "frozen"
+    provider.moe_router_bias_update_rate = 0.0 if moe is None or frozen else moe.expert_bias_rate
     provider.finalize()
     chunks = provider.provide_distributed_model(
         wrap_with_ddp=trainable,
@@ -87,7 +95,8 @@ def build_model(
     built = MegatronModel(bridge, provider, chunks)
     if converted:
         torch_dist.load(start, built.unwrapped())
-    return built
+    pattern = read_pattern(json.loads((start / "config.json").read_text())).main
+    return replace(built, routing=attach(built.hybrid(), pattern, expert_bias_frozen=frozen))
 
 
 def exact_model(start: Path, model: ModelSettings, parallel: ParallelSettings) -> MegatronModel:

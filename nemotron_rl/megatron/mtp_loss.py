@@ -44,16 +44,6 @@ class MtpContext:
             self.sums[name] = self.sums.get(name, torch.zeros_like(total)) + total
 
 
-@dataclass(frozen=True)
-class MtpReport:
-    """How well one depth of the head predicts, over the targets of all ranks."""
-
-    loss: float
-    """Mean cross-entropy in nats."""
-    acceptance: float
-    """Share of targets that the head finds most likely: what greedy speculative decoding would have accepted."""
-
-
 @contextlib.contextmanager
 def during(context: MtpContext, config: Any) -> Iterator[None]:
     """The model of this config computes its MTP loss as `context` says."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from nemotron_rl.megatron.micro_batch import MicroBatch
 from nemotron_rl.megatron.model import MegatronModel
 from nemotron_rl.megatron.mtp_loss import MtpContext, during
+from nemotron_rl.megatron.routing_replay import RoutingReplay
 
 LossFunction = Callable[[MicroBatch, Tensor], tuple[Tensor, Tensor, dict[str, Tensor]]]
 """(micro-batch, hidden_sRH) -> summed loss, int64 count of tokens that divides all gradients, sums to report.
@@ -33,6 +34,7 @@ def forward(
     def collect(micro_batch: MicroBatch, hidden_RsH: Tensor, non_loss_data: bool = True) -> Tensor:
         return read(micro_batch, hidden_RsH.transpose(0, 1))
 
+    model.routing.start_pass(backward=False)
     with torch.no_grad(), _eval_mode(model), _without_mtp(model):
         collected: list[Tensor] = _run(model, micro_batches, collect, forward_only=True)
     return collected
@@ -46,6 +48,7 @@ def forward_backward(
     def summed(micro_batch: MicroBatch, hidden_RsH: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         return loss(micro_batch, hidden_RsH.transpose(0, 1))
 
+    model.routing.start_pass(backward=True)
     with _without_mtp(model) if mtp is None else during(mtp, model.config):
         reported: list[dict[str, Tensor]] = _run(model, micro_batches, summed, forward_only=False, mtp=mtp)
     return reported
@@ -60,7 +63,7 @@ def _run(
 ) -> Any:
     rows, length = micro_batches[0].tokens_Rs.shape
     return get_forward_backward_func()(
-        forward_step_func=partial(_forward_step, loss, mtp),
+        forward_step_func=partial(_forward_step, loss, mtp, model.routing),
         data_iterator=iter(micro_batches),
         model=list(model.chunks),
         num_microbatches=len(micro_batches),
@@ -72,11 +75,16 @@ def _run(
 
 
 def _forward_step(
-    loss: Callable[..., Any], mtp: MtpContext | None, data: Iterator[MicroBatch], model: Any
+    loss: Callable[..., Any],
+    mtp: MtpContext | None,
+    routing: RoutingReplay,
+    data: Iterator[MicroBatch],
+    model: Any,
 ) -> tuple[Tensor, Callable[..., Any]]:
     micro_batch = next(data)
     if mtp is not None:
         mtp.micro_batch = micro_batch
+    routing.start(micro_batch)
     tokens_Rs = micro_batch.tokens_Rs
     # Nemotron-H has no position embeddings; megatron asks for positions all the same.
     hidden_RsH = model(tokens_Rs, torch.zeros_like(tokens_Rs), None, packed_seq_params=micro_batch.packed)

@@ -112,6 +112,18 @@ def concatenated_over_dp(tensor: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts)
 
 
+def exchanged_over_dp(outgoing: Sequence[torch.Tensor], incoming: Sequence[int]) -> list[torch.Tensor]:
+    """Bytes from each data-parallel replica, in host memory; `outgoing[r]` goes to replica r, from where
+
+    `incoming[r]` bytes come. All are uint8 [n].
+    """
+    sizes = [len(part) for part in outgoing]
+    sent = torch.cat(list(outgoing)).to(device())
+    received = torch.empty(sum(incoming), dtype=torch.uint8, device=device())
+    dist.all_to_all_single(received, sent, list(incoming), sizes, group=parallel_state.get_data_parallel_group())
+    return list(received.cpu().split(list(incoming)))
+
+
 def from_pipeline_last(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` of the last pipeline stage, on every stage; shape and dtype must be known to all. In place."""
     if parallel_state.get_pipeline_model_parallel_world_size() > 1:
@@ -134,16 +146,18 @@ def value_from_pipeline_last[T](value: T) -> T:
     return result[0]
 
 
-def share_of_dp[T](items: Sequence[T]) -> list[T]:
-    """This data-parallel rank's consecutive part of `items`.
+def share_of_dp[T](items: Sequence[T], parts: int = 1) -> list[T]:
+    """This data-parallel rank's consecutive part of `items`, or of each of so many equal parts of them in turn.
 
     Raises:
         InputError: when the items do not divide evenly, for then ranks would wait for each other for ever.
     """
-    size, rest = divmod(len(items), dp_size())
+    size, rest = divmod(len(items), dp_size() * parts)
     if rest:
-        raise InputError(f"{len(items)} items do not divide over {dp_size()} data-parallel ranks")
-    return list(items[dp_rank() * size : (dp_rank() + 1) * size])
+        of_parts = f" in {parts} parts" if parts > 1 else ""
+        raise InputError(f"{len(items)} items do not divide over {dp_size()} data-parallel ranks{of_parts}")
+    starts = range(dp_rank() * size, len(items), dp_size() * size) if size else ()
+    return [item for start in starts for item in items[start : start + size]]
 
 
 def gathered_over_dp[T](items: Sequence[T]) -> list[T]:

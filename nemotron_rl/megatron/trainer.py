@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from statistics import fmean
 
 import torch
 from megatron.core.distributed import finalize_model_grads
@@ -24,52 +22,17 @@ from nemotron_rl.megatron.division import divide
 from nemotron_rl.megatron.local_views import local_views
 from nemotron_rl.megatron.micro_batch import MicroBatch
 from nemotron_rl.megatron.model import MegatronModel
-from nemotron_rl.megatron.mtp_loss import MtpContext, MtpReport, mtp_targets
+from nemotron_rl.megatron.mtp_loss import MtpContext, mtp_targets
 from nemotron_rl.megatron.optimizer import build_optimizer, build_schedule, learning_rate
 from nemotron_rl.megatron.predictions import response_logprobs
 from nemotron_rl.megatron.reference import ReferenceWeights
+from nemotron_rl.megatron.update import MtpReport, Update
 from nemotron_rl.megatron.weights import exported_weights
 from nemotron_rl.rl.batch import Batch
 from nemotron_rl.rl.losses import LossTerms
 
 TokenLoss = Callable[[Tensor, Batch], LossTerms]
 """(logprob_BL with gradient, micro-batch) -> loss terms."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one update reports, equal on all ranks."""
-
-    loss: float
-    """Weighted loss per response token, without MTP."""
-    grad_norm: float
-    """Global L2 norm before clipping, without the MTP head's part, which megatron-core clips by itself."""
-    lr: float
-    """Learning rate of the step."""
-    means: dict[str, float]
-    """Means over response tokens of the loss terms' values."""
-    tokens: int
-    """Tokens of prompts and responses of all ranks; padding is none."""
-    padding: float
-    """Share of padding in what the model computed."""
-    mtp: Mapping[int, MtpReport]
-    """What each MTP depth, from 0, did; without those that had no target."""
-    mtp_grad_norm: float | None
-    """Global L2 norm of the MTP head's gradient before its clipping; None when it was not trained."""
-
-    @property
-    def mtp_loss(self) -> float | None:
-        """Mean MTP cross-entropy in nats over all depths; None when no token was a target."""
-        return fmean(one.loss for one in self.mtp.values()) if self.mtp else None
-
-    def metrics(self, prefix: str) -> dict[str, float]:
-        """The same under the names of the metrics file; no MTP loss rather than a made-up one."""
-        named = {f"{prefix}/loss": self.loss, f"{prefix}/grad_norm": self.grad_norm, f"{prefix}/lr": self.lr}
-        named |= {f"{prefix}/tokens": self.tokens, f"{prefix}/padding": self.padding}
-        mtp = {f"{prefix}/mtp_loss": self.mtp_loss, f"{prefix}/mtp_grad_norm": self.mtp_grad_norm}
-        for depth, one in self.mtp.items():
-            mtp |= {f"{prefix}/mtp_loss_{depth + 1}": one.loss, f"{prefix}/mtp_acceptance_{depth + 1}": one.acceptance}
-        return named | self.means | {name: value for name, value in mtp.items() if value is not None}
 
 
 class Trainer:
@@ -89,7 +52,12 @@ class Trainer:
         reference_on_host: bool = False,
     ) -> None:
         self._model = model
-        self._divide = partial(divide, micro_batch_size=micro_batch_size, max_tokens_per_gpu=max_tokens_per_gpu)
+        self._divide = partial(
+            divide,
+            micro_batch_size=micro_batch_size,
+            max_tokens_per_gpu=max_tokens_per_gpu,
+            moe_layers=model.routing.layers,
+        )
         self._temperature = temperature
         self._mtp = mtp if mtp.enabled and model.mtp_depths else None
         self._optimizer = build_optimizer(optimizer, model.chunks, bf16=model.config.bf16)
@@ -105,7 +73,7 @@ class Trainer:
         return process.from_pipeline_last(logprob_BL.contiguous()).cpu()
 
     def reference_logprobs(self, batch: Batch) -> Tensor:
-        """The same of the model that training started from.
+        """The same of the model that training started from, which routes for itself: it is a model of its own.
 
         Raises:
             RuntimeError: when the trainer was built without `keep_reference`.
@@ -113,7 +81,7 @@ class Trainer:
         if self._reference is None:
             raise RuntimeError("no reference weights are kept; build the trainer with keep_reference=True")
         with self._reference.in_place():
-            return self.logprobs(batch)
+            return self.logprobs(batch.with_(routes_BLMK=None))
 
     def update(self, batch: Batch, loss: TokenLoss) -> Update:
         """One optimizer step on all data-parallel ranks' batches.
@@ -129,14 +97,15 @@ class Trainer:
         lr = learning_rate(self._schedule)
         division = self._divide(batch)
         reported = passes.forward_backward(self._model, division.micro_batches, self._loss_function(loss), mtp)
+        routing = self._routing_metrics()
         grad_norm = self._step()
         sums = _reduced(_added(reported))
-        means = {name: value / max(tokens, 1) for name, value in sums.items()}
+        means = {name: value / max(tokens, 1) for name, value in sums.items()} | routing
         mtp_report = _mtp_report(mtp, mtp_targets_per_depth) if mtp else {}
         mtp_grad_norm = self._optimizer.grad_norms_by_group.get(MTP_GRAD_NORM_GROUP) if mtp else None
         real, computed = process.sum_over_dp(torch.tensor(division.tokens()).to(process.device())).tolist()
         padding = 1 - real / computed
-        return Update(means.pop("loss"), grad_norm, lr, means, real, padding, mtp_report, mtp_grad_norm)
+        return Update(means.pop("loss"), grad_norm, lr, means, tokens, real, padding, mtp_report, mtp_grad_norm)
 
     @property
     def state(self) -> TrainingState:
@@ -178,6 +147,13 @@ class Trainer:
 
         return summed
 
+    def _routing_metrics(self) -> dict[str, float]:
+        """Share of the routes replayed by all ranks in the last pass that the trainer would have chosen otherwise."""
+        counts = self._model.routing.counts().to(process.device())
+        torch.distributed.all_reduce(counts)
+        changed, replayed = counts.tolist()
+        return {"routing/changed": changed / replayed} if replayed else {}
+
     def _global_counts(self, batch: Batch) -> list[int]:
         """Response tokens and, for each MTP depth, targets of all data-parallel ranks."""
         depths = range(self._model.mtp_depths if self._mtp else 0)
@@ -218,7 +194,7 @@ def _mtp_report(context: MtpContext, targets_per_depth: Sequence[int]) -> dict[i
     """What each depth did, equal on all ranks; of the depths that had targets."""
     sums = _reduced({name: float(value) for name, value in context.sums.items()}, with_cp=True)
     return {
-        depth: MtpReport(sums[f"loss{depth}"] / count, sums[f"accepted{depth}"] / count)
+        depth: MtpReport(sums[f"loss{depth}"] / count, sums[f"accepted{depth}"] / count, count)
         for depth, count in enumerate(targets_per_depth)
         if count
     }

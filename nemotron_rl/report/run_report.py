@@ -11,6 +11,7 @@ from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import DataError
 from nemotron_rl.evaluate.scores import Evaluation
 from nemotron_rl.gates.verdict import Verdict
+from nemotron_rl.paths import check_path
 
 REPORT_FILE = "report.json"
 
@@ -70,6 +71,7 @@ class RunReport(Frozen):
     @classmethod
     def read(cls, run: Path) -> RunReport:
         """Read the report of a run folder, or the file itself. Raises DataError when it is missing or broken."""
+        check_path(run)
         path = run if run.is_file() else run / REPORT_FILE
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))

@@ -1,16 +1,18 @@
 """Samples as tensors. Everything is aligned with the tokens: entry t of a log-prob is that of token t itself.
 
-B samples · L tokens
+B samples · L tokens · M mixture-of-experts layers · K experts per token
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from nemotron_rl.rl.routes import stack_routes
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class TokenSequence:
     response: tuple[int, ...]
     response_logprobs: tuple[float, ...] = ()
     """Of the engine; empty for supervised documents."""
+    routes: Tensor | None = field(default=None, compare=False)
+    """Experts of all tokens but the last, int16 [tokens - 1, M, K], where the engine recorded them."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,10 @@ class Batch:
     """Log-probs from the reference model; 0 where there is none."""
     weight_BL: Tensor
     """Weight of each token's loss; see `token_weights`."""
+    routes_BLMK: Tensor | None = None
+    """Experts that the engine chose, int16, NO_ROUTE where there is no record; None: the trainer routes for itself."""
 
-    def with_(self, **tensors: Tensor) -> Batch:
+    def with_(self, **tensors: Any) -> Batch:
         """A copy with some tensors replaced."""
         return replace(self, **tensors)
 
@@ -54,7 +60,12 @@ class Batch:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """A copy with every tensor replaced by what `function` makes of it."""
-        return Batch(**{f.name: function(getattr(self, f.name)) for f in fields(self)})
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: function(tensor) for name, tensor in tensors.items() if tensor is not None})
+
+    def to(self, device: torch.device) -> Batch:
+        """A copy on the device. Routes stay where they are: they are large, and moved a micro-batch at a time."""
+        return self.map(lambda tensor: tensor.to(device)).with_(routes_BLMK=self.routes_BLMK)
 
     def micro_batches(self, size: int) -> Iterator[Batch]:
         """Consecutive groups of `size` samples; the last may be smaller."""
@@ -83,7 +94,8 @@ def make_batch(sequences: Sequence[TokenSequence], pad_token: int, multiple: int
         if sequence.response_logprobs:
             rollout_logprob_BL[row, start:stop] = torch.tensor(sequence.response_logprobs)
     zeros = torch.zeros(shape)
-    return Batch(tokens_BL, mask_BL, rollout_logprob_BL, zeros, zeros, zeros, mask_BL)
+    routes_BLMK = stack_routes([s.routes for s in sequences], shape[1])
+    return Batch(tokens_BL, mask_BL, rollout_logprob_BL, zeros, zeros, zeros, mask_BL, routes_BLMK)
 
 
 def token_weights(

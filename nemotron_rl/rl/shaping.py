@@ -5,6 +5,8 @@ S (in batches B) samples · L tokens
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -41,11 +43,21 @@ def overlong_penalty(length_S: Tensor, longest: int, cache: int) -> Tensor:
 def informative_groups(reward_S: Tensor, group_S: Tensor) -> Tensor:
     """1.0 for samples of prompts whose samples differ in reward, else 0.0, [S].
 
-    The condition of DAPO's dynamic sampling (arXiv 2503.14476, equation 11). Drawing new prompts in place of those left
-    out is not done here.
+    The condition of DAPO's dynamic sampling (arXiv 2503.14476, equation 11); see `choose_groups`.
     """
     keep_S = torch.zeros_like(reward_S)
     for group in group_S.unique():
         members = group_S == group
         keep_S[members] = float((reward_S[members] != reward_S[members][0]).any())
     return keep_S
+
+
+def choose_groups(informative: Sequence[bool], wanted: int) -> list[int]:
+    """Places of the groups to train on, ascending: the first `wanted` informative ones, in the order of drawing.
+
+    DAPO (arXiv 2503.14476, section 3.2) draws until there are so many. When drawing ended before, the first of the
+    others fill up: they have no weight in the policy loss, but ranks need equally many samples. All when there are
+    `wanted` groups.
+    """
+    by_use = sorted(range(len(informative)), key=lambda place: (not informative[place], place))
+    return sorted(by_use[:wanted])

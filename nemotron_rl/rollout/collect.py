@@ -44,9 +44,12 @@ class Collector:
         samples_per_prompt: int,
         sampling: SamplingSettings,
         seed: int,
+        routes: bool = False,
     ) -> None:
+        """With `routes` the samples say which experts computed their tokens."""
         self._engine, self._tokenizer, self._prompts, self._reward = engine, tokenizer, prompts, reward
         self._samples_per_prompt, self._sampling, self._seed = samples_per_prompt, sampling, seed
+        self._routes = routes
 
     @property
     def pad_token(self) -> int:
@@ -61,7 +64,7 @@ class Collector:
         encoded = {index: self._encode(index) for index in set(indices)}
         wanted = [(index, k) for index in indices for k in range(self._samples_per_prompt)]
         requests = [GenerateRequest(encoded[i], sample_seed(self._seed, step, i, k)) for i, k in wanted]
-        responses = self._engine.generate(requests, self._sampling)
+        responses = self._engine.generate(requests, self._sampling, routes=self._routes)
         return [
             self._scored(index, request, response)
             for (index, _), request, response in zip(wanted, requests, responses, strict=True)
@@ -69,7 +72,7 @@ class Collector:
 
     def _scored(self, index: int, request: GenerateRequest, response: Response) -> Sample:
         text = self._tokenizer.decode(response.tokens)
-        sequence = TokenSequence(request.prompt, response.tokens, response.logprobs)
+        sequence = TokenSequence(request.prompt, response.tokens, response.logprobs, response.routes)
         return Sample(index, sequence, text, self._reward(text, self._prompts[index].label), response.finish)
 
     def _encode(self, index: int) -> tuple[int, ...]:

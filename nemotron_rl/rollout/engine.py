@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self
 
 from torch import Tensor
@@ -31,13 +31,22 @@ class Response:
     """log p(token | prefix) of each, in nats, at the sampling temperature (1 when greedy), before top-p and top-k."""
     finish: Literal["stop", "length"]
     """Whether a stop token ended it, or the length."""
+    routes: Tensor | None = field(default=None, compare=False)
+    """Experts of the prompt's and response's tokens but the last, which was never run: int16 [tokens - 1, MoE layers of
+    the trunk, experts per token]. None when not asked for."""
 
 
 class Engine(Protocol):
     """A rollout engine; a context manager whose exit closes it. How its weights come is up to nemotron_rl/sync."""
 
-    def generate(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
-        """One response per request, in order."""
+    def generate(
+        self, requests: Sequence[GenerateRequest], sampling: SamplingSettings, *, routes: bool = False
+    ) -> list[Response]:
+        """One response per request, in order; with `routes` each says which experts computed it.
+
+        Raises:
+            NemotronRLError: when the engine was not started to record routes.
+        """
         ...
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:

@@ -43,6 +43,10 @@ BROKEN = {
         {"parallel.world_size": 2, "train.prompts_per_step": 7},
         "multiple of the 2 data-parallel ranks; the nearest is 8",
     ),
+    "updates_share_out_the_prompts_evenly": (
+        {"parallel.world_size": 2, "train.updates_per_rollout": 3},
+        "should divide the 8 prompts of each data-parallel rank; the nearest is 2",
+    ),
     "cpu_backend_runs_fp32_and_the_reference_engine": ({"rollout.engine": "sglang"}, "needs model.backend = cuda"),
     "layers_are_distinct": ({"slice.layers": [0, 1, 1]}, "layer 1 is repeated"),
     "schedules_decay_downwards": ({"train.optimizer.min_lr": 1.0}, "should not be above train.optimizer.lr"),
@@ -71,6 +75,10 @@ BROKEN = {
     "overlong_tokens_are_part_of_the_response": (
         {"algorithm.overlong_tokens": 6},
         "should not be above rollout.sampling.max_new_tokens = 5",
+    ),
+    "only_dropped_groups_are_drawn_again": (
+        {"algorithm.redraw_rounds": 2},
+        "set algorithm.drop_equal_groups = true, or use 0",
     ),
 }
 

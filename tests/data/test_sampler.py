@@ -45,3 +45,18 @@ def test_setting_the_position_of_a_used_sampler_rewinds_it():
 def test_impossible_sizes_are_refused(arguments):
     with pytest.raises(ValueError, match="needs n >= 1"):
         PromptSampler(*arguments)
+
+
+@given(**sizes, rounds=st.integers(1, 4))
+def test_unseen_prompts_are_drawn_once_each(n, batch, seed, rounds):
+    sampler = PromptSampler(n, batch, seed)
+    seen = [sampler.at(position) for position in sampler.next_positions()]
+    for _ in range(rounds):
+        if not sampler.unseen_are_left(seen):
+            with pytest.raises(ValueError, match="are fewer than"):
+                sampler.next_unseen(seen)
+            return
+        fresh = [sampler.at(position) for position in sampler.next_unseen(seen)]
+        assert len(set(fresh)) == batch
+        assert not set(fresh) & set(seen)
+        seen += fresh

@@ -31,19 +31,20 @@ def observe(case: dict[str, Any]) -> dict[str, list[float]]:
     """Of one case: {overrides, rewards, groups, lengths} of all ranks; a rank takes its consecutive share."""
     import torch
 
-    from nemotron_rl.jobs.experience import advantages, loss_weights
+    from nemotron_rl.jobs.experience import advantages, mini_batch_weights
     from nemotron_rl.megatron import process
     from nemotron_rl.rl.batch import TokenSequence, make_batch
     from nemotron_rl.rl.shaping import informative_groups
 
     settings = load_settings("tiny", overrides=case["overrides"], environ={})
-    samples = process.share_of_dp(list(zip(case["rewards"], case["groups"], case["lengths"], strict=True)))
+    everyone = list(zip(case["rewards"], case["groups"], case["lengths"], strict=True))
+    samples = process.share_of_dp(everyone, settings.train.updates_per_rollout)
     rewards, groups, lengths = zip(*samples, strict=True)
     batch = make_batch([TokenSequence((1,), (2,) * length) for length in lengths], pad_token=0)
     reward_B, group_B = torch.tensor(rewards), torch.tensor(groups)
     keep_B = informative_groups(reward_B, group_B) if settings.algorithm.drop_equal_groups else torch.ones(len(samples))
     advantage_B = advantages(reward_B, group_B, keep_B, settings.algorithm)
-    weight_BL = loss_weights(batch.mask_BL, keep_B, settings)
+    weight_BL = mini_batch_weights(batch.mask_BL, keep_B, settings)
     return {
         "advantages": process.gathered_over_dp(advantage_B.tolist()),
         "weight_sums": process.gathered_over_dp(weight_BL.sum(-1).tolist()),

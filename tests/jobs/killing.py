@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,15 @@ class Setup:
     start: Path
     prompts: Path
     steps: int
+    changes: Mapping[str, object] = field(default_factory=dict)
+    """Settings other than `OVERRIDES`."""
 
     def request(self, run_id: str, **overrides: object) -> Path:
         """The request file of a new run."""
         run = self.work / run_id
         (run / "train" / "out").mkdir(parents=True, exist_ok=True)
         named = {"run_id": run_id, "output_dir": str(self.work), "train.steps": self.steps}
-        settings = load_settings("tiny", overrides={**OVERRIDES, **named, **overrides}, environ={})
+        settings = load_settings("tiny", overrides={**OVERRIDES, **self.changes, **named, **overrides}, environ={})
         request = TrainRequest(
             settings=settings,
             out=run / "train" / "out",
@@ -83,7 +85,7 @@ class Setup:
         return self.work / "alone"
 
 
-def prepare(work: Path, ranks: Ranks, steps: int) -> Setup:
+def prepare(work: Path, ranks: Ranks, steps: int, changes: Mapping[str, object] | None = None) -> Setup:
     """A starting checkpoint and prompts."""
     work.mkdir(parents=True, exist_ok=True)
     if not (work / "start").exists():
@@ -91,7 +93,7 @@ def prepare(work: Path, ranks: Ranks, steps: int) -> Setup:
         slice_checkpoint(work / "tiny", work / "start", [0, 1, 3, 4])
     settings = load_settings("tiny", environ={})
     train, _ = generate_arithmetic(settings.data.seed, settings.data.eval_prompts, settings.data.arithmetic)
-    return Setup(work, work / "start", write_prompts(work / "prompts.jsonl", train), steps)
+    return Setup(work, work / "start", write_prompts(work / "prompts.jsonl", train), steps, changes or {})
 
 
 def killed_and_resumed(setup: Setup, ranks: Ranks, run_id: str, point: Point) -> tuple[Path, int]:

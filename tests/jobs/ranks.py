@@ -115,7 +115,7 @@ def _free_port() -> int:
 
 def serve() -> None:
     """Answer commands until stdin ends."""
-    from nemotron_rl.jobs.requests import ReplayRequest, TrainRequest
+    from nemotron_rl.jobs.requests import ReplayRequest, TrainRequest, WarmupRequest
     from nemotron_rl.megatron import backend
 
     backend.activate("cpu")
@@ -126,6 +126,15 @@ def serve() -> None:
     from nemotron_rl.jobs import entry
     from nemotron_rl.jobs.replay import replay
     from nemotron_rl.jobs.train import train
+    from nemotron_rl.jobs.warmup import warmup
+
+    def start(job: str) -> None:
+        if job == "train":
+            entry.run(TrainRequest, train)
+        elif job == "warmup":
+            entry.run(WarmupRequest, warmup)
+        else:
+            entry.run(ReplayRequest, replay)
 
     for line in sys.stdin:
         command = json.loads(line)
@@ -139,10 +148,7 @@ def serve() -> None:
             if pid == 0:
                 _become_rank(rank, command)
                 try:
-                    if command["job"] == "train":
-                        entry.run(TrainRequest, train)
-                    else:
-                        entry.run(ReplayRequest, replay)
+                    start(command["job"])
                     sys.stdout.flush()
                     os._exit(0)
                 except SystemExit as ending:

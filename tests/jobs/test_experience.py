@@ -23,6 +23,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "over_batch": {"algorithm.advantage": "reinforce_pp"},
     "kept": {"algorithm.advantage": "reinforce_pp_baseline", "algorithm.drop_equal_groups": True},
     "constant": {"algorithm.aggregation": "constant"},
+    "mini_batches": {"train.updates_per_rollout": 2, "algorithm.drop_equal_groups": True},
     "sequence": {"algorithm.aggregation": "sequence", "algorithm.drop_equal_groups": True},
 }
 
@@ -62,3 +63,15 @@ def test_weights_count_the_samples_and_tokens_of_all_ranks(seen: dict[str, dict[
     )
     assert seen["constant"]["weight_sums"] == pytest.approx([length * tokens / (8 * 5) for length in LENGTHS])
     assert seen["sequence"]["weight_sums"] == pytest.approx([keep * tokens / 6 for keep in kept])
+
+
+def test_weights_of_a_mini_batch_count_its_own_tokens_on_all_ranks(seen: dict[str, dict[str, list[float]]]) -> None:
+    # Mini-batches are the first and the last four samples; each rank has two of either.
+    by_rank = [0, 1, 4, 5, 2, 3, 6, 7]
+    kept = [group != 5 for group in GROUPS]
+    want = []
+    for i in by_rank:
+        mine = range(4) if i < 4 else range(4, 8)
+        tokens, kept_tokens = sum(LENGTHS[j] for j in mine), sum(LENGTHS[j] * kept[j] for j in mine)
+        want.append(kept[i] * LENGTHS[i] * tokens / kept_tokens)
+    assert seen["mini_batches"]["weight_sums"] == pytest.approx(want)

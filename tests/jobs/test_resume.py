@@ -142,6 +142,16 @@ def test_a_kept_step_replays_bit_for_bit(ranks: Ranks, copy: Path, step: int, ch
     assert any(one.loss_now != 0 for one in found.steps)
 
 
+def test_a_kept_step_has_the_experts_that_the_engine_chose(alone: Path) -> None:
+    for rank in range(2):
+        kept = load_file(alone / "details" / "step_1" / f"rank_{rank:05d}.safetensors")
+        routes_BLMK, mask_BL = kept["routes_BLMK"], kept["mask_BL"]
+        assert ((routes_BLMK >= 0).all(-1).all(-1).sum(-1) + 1 == (mask_BL.cumsum(-1).argmax(-1) + 1)).all()
+    for step in metrics(alone):
+        assert 0 <= step["routing/changed"] <= 1e-3  # fp32 on both sides
+        assert step["logprob/abs_diff_max"] <= 1e-4
+
+
 def test_a_replay_of_something_else_says_what_differs(ranks: Ranks, copy: Path) -> None:
     path = copy / "details" / f"step_{STEPS - 1}" / "rank_00001.safetensors"
     tensors = load_file(path)

@@ -92,3 +92,18 @@ def test_the_engine_keeps_its_own_copy(checkpoint) -> None:
     for _, tensor in weights:
         tensor.zero_()
     assert victim.checksums() == before
+
+
+def test_recorded_routes_do_not_depend_on_the_rest_of_the_batch(engine: ReferenceEngine) -> None:
+    together = engine.generate(requests(), SAMPLING, routes=True)
+    for request, response in zip(requests(), together, strict=True):
+        (alone,) = engine.generate([request], SAMPLING, routes=True)
+        assert response.routes is not None and alone.routes is not None
+        assert response.routes.shape == (len(request.prompt) + len(response.tokens) - 1, 2, 2)
+        assert torch.equal(response.routes.sort(-1).values, alone.routes.sort(-1).values)
+
+
+def test_routes_come_only_when_asked_for_and_change_nothing(engine: ReferenceEngine) -> None:
+    without = engine.generate(requests(), SAMPLING)
+    assert all(response.routes is None for response in without)
+    assert engine.generate(requests(), SAMPLING, routes=True) == without

@@ -9,6 +9,7 @@ from pathlib import Path
 from nemotron_rl.checkpoint.ranged.plan import Part, Piece
 from nemotron_rl.checkpoint.ranged.source import STREAM_BYTES, SourceChanged, SourceFile, is_plain_name
 from nemotron_rl.errors import CheckpointError
+from nemotron_rl.paths import check_path
 
 
 class FolderSource:
@@ -26,6 +27,7 @@ class FolderSource:
         Raises:
             CheckpointError: There is no such folder, or it cannot be read.
         """
+        check_path(path)
         if not path.is_dir():
             raise CheckpointError(f"there is no checkpoint folder {path}")
         self.path, self.where = path, str(path)

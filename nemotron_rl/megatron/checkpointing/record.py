@@ -50,7 +50,8 @@ class Record(Frozen):
 
     version: int = VERSION
     step: int
-    """Updates that the state has seen; also the engine's weight version, and the seed of the next step's samples."""
+    """RL steps that the state has seen, each of `train.updates_per_step` optimizer steps; also the engine's weight
+    version, and the seed of the next step's samples."""
     sampler_position: int
     """Prompts drawn so far."""
     resume: str

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from nemotron_rl.config.model import ParallelSettings
+from nemotron_rl.config.settings import Settings
 from nemotron_rl.megatron import process
 from nemotron_rl.megatron.checkpointing.choice import Choice
 from nemotron_rl.megatron.checkpointing.state import TrainingState, load, load_random_state
@@ -15,19 +15,19 @@ RANDOM = "random"
 """Folder of the random states, one file per rank."""
 
 
-def restore(choice: Choice, state: TrainingState, parallel: ParallelSettings) -> Path:
+def restore(choice: Choice, state: TrainingState, settings: Settings) -> Path:
     """Load everything but the metrics, and return the folder of the checkpoint's files; a collective call.
 
     Ranks share the work of checking that each file is what was written. Random states are those of a fresh start when
-    `parallel` is not what the checkpoint was written at: there is no rank to give them to.
+    `settings.parallel` is not what the checkpoint was written at: there is no rank to give them to.
 
     Raises:
         StoreError: naming a file that is missing, truncated or altered.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     folder = process.agreed(lambda: choice.store.files(choice.manifest, rank, ranks))
-    load(state, folder, choice.record.step)
-    if choice.record.parallel == parallel:
+    load(state, folder, choice.record.step * settings.train.updates_per_step)
+    if choice.record.parallel == settings.parallel:
         load_random_state(folder / RANDOM / rank_file(rank))
     return folder
 

@@ -88,7 +88,7 @@ class Saver:
         if choice is None:
             process.from_first_rank(lambda: replace_file(self._metrics, b""))
             return Start(0, 0)
-        folder = restore(choice, state, self._settings.parallel)
+        folder = restore(choice, state, self._settings)
         process.from_first_rank(lambda: replace_file(self._metrics, (folder / METRICS).read_bytes()))
         return Start(choice.record.step, choice.record.sampler_position)
 

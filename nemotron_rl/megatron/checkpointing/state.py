@@ -45,13 +45,13 @@ def prepare(state: TrainingState, folder: Path) -> AsyncRequest:
     )
 
 
-def load(state: TrainingState, folder: Path, step: int) -> None:
-    """Make `state` what `prepare` saw after `step` updates, at this or another split over ranks; a collective call."""
+def load(state: TrainingState, folder: Path, updates: int) -> None:
+    """Make `state` what `prepare` saw after so many optimizer steps, at any split over ranks; a collective call."""
     loaded = dist_checkpointing.load(_sharded(state, loading=True), str(folder / _TENSORS))
     for index, model in enumerate(state.models):
         model.load_state_dict(loaded[_key(index)], strict=True)
     state.optimizer.load_state_dict(loaded["optimizer"])
-    set_step(state.optimizer, state.schedule, step)
+    set_step(state.optimizer, state.schedule, updates)
 
 
 def save_random_state(path: Path) -> None:

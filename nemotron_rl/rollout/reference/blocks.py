@@ -1,6 +1,7 @@
 """The mixers of Nemotron-H, each for a prompt of any length or for one more token, and the dense blocks.
 
 B sequences · L new tokens · D hidden size · H heads · P head dim · N state · G groups · T tokens · E experts
+K experts per token
 Padding is on the left. It must not be seen: attention masks it; mamba's convolution sees zeros there, as before the
 first token, and its dt is zero, which leaves the state as it is.
 """
@@ -90,8 +91,8 @@ def dense(x: Tensor, weights: WeightTable, at: str) -> Tensor:
     return F.linear(_squared_relu(F.linear(x, weights[f"{at}.up_proj.weight"])), weights[f"{at}.down_proj.weight"])
 
 
-def mixture(x_BLD: Tensor, weights: WeightTable, at: str, shape: NemotronHShape) -> Tensor:
-    """Routed experts, in latent space where the config has one, and the shared expert."""
+def mixture(x_BLD: Tensor, weights: WeightTable, at: str, shape: NemotronHShape) -> tuple[Tensor, Tensor]:
+    """Routed experts, in latent space where the config has one, and the shared expert; which they were, [B, L, K]."""
     x_TD = x_BLD.flatten(0, 1)
     gate_TK, expert_TK = _route(x_TD, weights, at, shape)
     latent_TX = F.linear(x_TD, weights[f"{at}.fc1_latent_proj.weight"]) if shape.latent else x_TD
@@ -102,7 +103,8 @@ def mixture(x_BLD: Tensor, weights: WeightTable, at: str, shape: NemotronHShape)
         hidden = _squared_relu(F.linear(latent_TX[token], up_EJX[expert]))
         out_TX.index_add_(0, token, F.linear(hidden, down_EXJ[expert]) * gate_TK[token, slot, None])
     routed_TD = F.linear(out_TX, weights[f"{at}.fc2_latent_proj.weight"]) if shape.latent else out_TX
-    return (routed_TD + dense(x_TD, weights, f"{at}.shared_experts")).view_as(x_BLD)
+    out_TD = routed_TD + dense(x_TD, weights, f"{at}.shared_experts")
+    return out_TD.view_as(x_BLD), expert_TK.unflatten(0, x_BLD.shape[:2])
 
 
 def _route(x_TD: Tensor, weights: WeightTable, at: str, shape: NemotronHShape) -> tuple[Tensor, Tensor]:

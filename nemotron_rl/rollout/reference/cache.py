@@ -46,6 +46,8 @@ class Cache:
         self.length = 0
         self.valid_BL = torch.ones(batch, capacity, dtype=torch.bool)
         self.valid_BL[:, :prompt] = valid_BL
+        self.experts: list[Tensor] = []
+        """Experts of the tokens of the last forward pass in each MoE layer, [B, L, experts per token]."""
         self.layers: list[MambaCache | AttentionCache | None] = [
             _layer_cache(shape, kind, batch, capacity) for kind in shape.pattern
         ]

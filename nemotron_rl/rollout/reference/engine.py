@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nemotron_rl.config.rollout import SamplingSettings
+from nemotron_rl.rl.routes import DTYPE
 from nemotron_rl.rollout.engine import GenerateRequest, Response
 from nemotron_rl.rollout.reference import model
 from nemotron_rl.rollout.reference.cache import Cache
@@ -27,9 +28,12 @@ class _Row:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Literal["stop", "length"] = "length"
+    routes: list[Tensor] = field(default_factory=list)
+    """Of the tokens of each forward pass, [tokens, MoE layers, experts per token]; none when not asked for."""
 
     def response(self) -> Response:
-        return Response(tuple(self.tokens), tuple(self.logprobs), self.finish)
+        routes_TMK = torch.cat(self.routes) if self.routes else None
+        return Response(tuple(self.tokens), tuple(self.logprobs), self.finish, routes_TMK)
 
 
 class ReferenceEngine:
@@ -50,7 +54,9 @@ class ReferenceEngine:
         return cls(json.loads((folder / "config.json").read_text()), stop_tokens)
 
     @torch.inference_mode()
-    def generate(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
+    def generate(
+        self, requests: Sequence[GenerateRequest], sampling: SamplingSettings, *, routes: bool = False
+    ) -> list[Response]:
         """One response per request, in order; sequences of similar length share a batch."""
         if self._weights.version is None:
             raise RuntimeError("the reference engine has no weights yet: call receive first")
@@ -58,18 +64,24 @@ class ReferenceEngine:
         responses: dict[int, Response] = {}
         for first in range(0, len(by_length), self._max_batch):
             chosen = by_length[first : first + self._max_batch]
-            batch = self._generate_batch([requests[i] for i in chosen], sampling)
+            batch = self._generate_batch([requests[i] for i in chosen], sampling, routes)
             responses.update(zip(chosen, batch, strict=True))
         return [responses[i] for i in range(len(requests))]
 
-    def _generate_batch(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
+    def _generate_batch(
+        self, requests: Sequence[GenerateRequest], sampling: SamplingSettings, routes: bool
+    ) -> list[Response]:
         tokens_BL, valid_BL = left_padded([request.prompt for request in requests], self._pad_token)
         cache = Cache(self._shape, valid_BL, tokens_BL.shape[1] + sampling.max_new_tokens)
         uniform_BN = uniforms([request.seed for request in requests], sampling.max_new_tokens)
         rows = [_Row() for _ in requests]
         alive = torch.arange(len(rows))
+        start = 0
         for n in range(sampling.max_new_tokens):
             hidden_BLD = model.forward(tokens_BL, self._weights, self._shape, cache)
+            if routes and cache.experts:
+                _record(rows, alive, cache.experts, cache.valid_BL[:, start : cache.length])
+            start = cache.length
             token_B, logprob_B = sample(model.logits(hidden_BLD[:, -1], self._weights), uniform_BN[alive, n], sampling)
             going = self._append(rows, alive, token_B, logprob_B)
             if not len(going):
@@ -132,6 +144,13 @@ class ReferenceEngine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _record(rows: Sequence[_Row], alive: Tensor, experts: Sequence[Tensor], valid_BL: Tensor) -> None:
+    """Give each live row the routes of its own tokens of the last pass, without those of padding."""
+    routes_BLMK = torch.stack(list(experts), 2).to(DTYPE)
+    for row, routes_LMK, valid_L in zip(alive.tolist(), routes_BLMK, valid_BL, strict=True):
+        rows[row].routes.append(routes_LMK[valid_L])
 
 
 def left_padded(prompts: Sequence[Sequence[int]], pad_token: int) -> tuple[Tensor, Tensor]:

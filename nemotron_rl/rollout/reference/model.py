@@ -13,7 +13,8 @@ from nemotron_rl.rollout.reference.weights import WeightTable
 
 
 def forward(tokens_BL: Tensor, weights: WeightTable, shape: NemotronHShape, cache: Cache) -> Tensor:
-    """Final hidden states [B, L, D] of the next L tokens of every sequence; the cache moves on by L."""
+    """Final hidden states [B, L, D] of every sequence's next L tokens; the cache moves on by L and has the experts."""
+    cache.experts = []
     start, stop = cache.length, cache.length + tokens_BL.shape[1]
     valid_BL = cache.valid_BL[:, start:stop]
     hidden_BLD = F.embedding(tokens_BL, weights["backbone.embeddings.weight"])
@@ -26,7 +27,8 @@ def forward(tokens_BL: Tensor, weights: WeightTable, shape: NemotronHShape, cach
         elif isinstance(layer, AttentionCache):
             mixed_BLD = blocks.attention(normed_BLD, cache.valid_BL, start, weights, at, shape, layer)
         elif kind == "E":
-            mixed_BLD = blocks.mixture(normed_BLD, weights, at, shape)
+            mixed_BLD, expert_BLK = blocks.mixture(normed_BLD, weights, at, shape)
+            cache.experts.append(expert_BLK)
         else:
             mixed_BLD = blocks.dense(normed_BLD, weights, at)
         hidden_BLD = hidden_BLD + mixed_BLD

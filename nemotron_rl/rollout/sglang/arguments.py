@@ -9,10 +9,13 @@ from nemotron_rl.config.rollout import SamplingSettings, SglangSettings
 from nemotron_rl.rollout.sglang.message import LOADER
 
 
-def engine_arguments(folder: Path, settings: SglangSettings, *, seed: int, load: bool) -> dict[str, Any]:
+def engine_arguments(
+    folder: Path, settings: SglangSettings, *, seed: int, load: bool, routes: bool = False
+) -> dict[str, Any]:
     """Keyword arguments of `sglang.Engine` (0.5.16) for the checkpoint or converted folder's config.
 
     With `load` the engine reads the folder's weights; otherwise it makes some up, and the first sync replaces them all.
+    With `routes` it can record the experts of each token.
     """
     split = {
         "tp_size": settings.gpus_per_engine,
@@ -45,6 +48,7 @@ def engine_arguments(folder: Path, settings: SglangSettings, *, seed: int, load:
         "disable_prefill_cuda_graph": True,
         "disable_radix_cache": True,  # prefixes cached under old weights must not be used under new ones
         "skip_server_warmup": True,
+        "enable_return_routed_experts": routes,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -27,6 +28,7 @@ from nemotron_rl.rollout.sglang.message import (
     from_bytes,
     to_bytes,
 )
+from nemotron_rl.rollout.sglang.routes import MODELS, RecordedLayout
 from nemotron_rl.rollout.sglang.watch import EngineWatch, end_process
 
 _ANSWER_BYTES, _LONG_ANSWER_BYTES = 64 << 10, 64 << 20
@@ -35,21 +37,31 @@ _ANSWER_BYTES, _LONG_ANSWER_BYTES = 64 << 10, 64 << 20
 class SglangEngine:
     """One engine of a group of ranks; every method is a collective call of the group."""
 
-    def __init__(self, group: EngineGroup, stop_tokens: Sequence[int], arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        group: EngineGroup,
+        stop_tokens: Sequence[int],
+        arguments: Mapping[str, Any],
+        routes: RecordedLayout | None = None,
+    ) -> None:
         """Use `beside_trainer` or `of_checkpoint`."""
-        self.group, self._stop_tokens = group, tuple(stop_tokens)
+        self.group, self._stop_tokens, self._routes = group, tuple(stop_tokens), routes
         self._watch: EngineWatch | None = None
         self._engine: Any = group.lead(lambda: self._started(arguments))
         self.version: int | None = None
 
     @classmethod
-    def beside_trainer(cls, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int) -> Self:
-        """An engine without weights on the GPUs of a group of ranks.
+    def beside_trainer(
+        cls, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int, routes: bool = False
+    ) -> Self:
+        """An engine without weights on the GPUs of a group of ranks; with `routes` it can record experts.
 
         They come through `order` (see sync/colocated.py), which reaches the engine's own memory on each rank's GPU.
         """
         group = EngineGroup.of_this_rank(settings.gpus_per_engine)
-        return cls(group, stop_tokens, engine_arguments(folder, settings, seed=seed, load=False))
+        layout = RecordedLayout.of(json.loads((folder / "config.json").read_text())) if routes else None
+        arguments = engine_arguments(folder, settings, seed=seed, load=False, routes=routes)
+        return cls(group, stop_tokens, arguments, layout)
 
     @classmethod
     def of_checkpoint(cls, folder: Path, stop_tokens: Sequence[int], settings: SglangSettings, *, seed: int) -> Self:
@@ -63,12 +75,20 @@ class SglangEngine:
         """The `sglang.Engine` itself, on the group's first rank; for measurements."""
         return self._engine
 
-    def generate(self, requests: Sequence[GenerateRequest], sampling: SamplingSettings) -> list[Response]:
-        """One response per request, in order. SGLang draws with its own generator: seeds are not used."""
+    def generate(
+        self, requests: Sequence[GenerateRequest], sampling: SamplingSettings, *, routes: bool = False
+    ) -> list[Response]:
+        """One response per request, in order. SGLang draws with its own generator: seeds are not used.
+
+        Raises:
+            NemotronRLError: routes are asked for, but this engine was started without them.
+        """
+        if routes and self._routes is None:
+            raise NemotronRLError("this SGLang was not started to record routes; start it with routes=True")
         if self.version is None:
             raise RuntimeError("the engine has no weights yet: sync first")
         per_rank = self.group.gather(list(requests))
-        answers = self.group.lead(lambda: self._generate(per_rank, sampling))
+        answers = self.group.lead(lambda: self._generate(per_rank, sampling, routes))
         return self.group.scatter(answers)
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -117,21 +137,23 @@ class SglangEngine:
 
     def _started(self, arguments: Mapping[str, Any]) -> Any:
         before = {process.pid for process in psutil.Process().children(recursive=True)}
-        engine = _start(arguments, self.group.first_gpu)
+        engine = _start(arguments, self.group.first_gpu, MODELS if self._routes else {})
         started = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
         self._watch = EngineWatch([one for one in started if "sglang" in one.name()], end_process)
         return engine
 
     def _generate(
-        self, per_rank: Sequence[Sequence[GenerateRequest]], sampling: SamplingSettings
+        self, per_rank: Sequence[Sequence[GenerateRequest]], sampling: SamplingSettings, routes: bool
     ) -> list[list[Response]]:
         flat = [request for requests in per_rank for request in requests]
         out = self._engine.generate(
             input_ids=[list(request.prompt) for request in flat],
             sampling_params=sampling_arguments(sampling, self._stop_tokens),
             return_logprob=True,
+            return_routed_experts=routes,
         )
-        responses = iter([_response(one) for one in out])
+        layout = self._routes if routes else None
+        responses = iter([_response(one, len(request.prompt), layout) for one, request in zip(out, flat, strict=True)])
         return [[next(responses) for _ in requests] for requests in per_rank]
 
     def _score(self, per_rank: Sequence[Sequence[list[int]]]) -> list[list[Tensor]]:
@@ -162,7 +184,10 @@ class SglangEngine:
         self.close()
 
 
-def _start(arguments: Mapping[str, Any], first_gpu: int) -> Any:
+def _start(arguments: Mapping[str, Any], first_gpu: int, environment: Mapping[str, str]) -> Any:
+    import os
+
+    os.environ |= environment  # read when SGLang is imported, here and in the processes that it starts
     import sglang
 
     with _without_torchrun():
@@ -196,11 +221,12 @@ def _serialized(named: Sequence[tuple[str, Tensor]]) -> bytes:
     return payload
 
 
-def _response(out: dict[str, Any]) -> Response:
+def _response(out: dict[str, Any], prompt: int, layout: RecordedLayout | None) -> Response:
     meta = out["meta_info"]
     logprobs = [logprob for logprob, *_ in meta["output_token_logprobs"]]
     tokens = out["output_ids"]
     if len(tokens) != len(logprobs):
         raise NemotronRLError(f"SGLang gave {len(tokens)} tokens but {len(logprobs)} log-probs")
     finish: Literal["stop", "length"] = "length" if meta["finish_reason"]["type"] == "length" else "stop"
-    return Response(tuple(tokens), tuple(logprobs), finish)
+    routes = layout.decode(meta, prompt + len(tokens)) if layout is not None else None
+    return Response(tuple(tokens), tuple(logprobs), finish, routes)

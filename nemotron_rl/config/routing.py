@@ -1,0 +1,33 @@
+"""Whether a run replays the engine's expert choices in the trainer. Pure.
+
+Not a rule of the settings: it depends on the model, which only preflight and the job know.
+"""
+
+from __future__ import annotations
+
+from nemotron_rl.config.problem import Problem, raise_problems
+from nemotron_rl.config.settings import Settings
+
+KEY = "train.moe.routing_replay"
+UNTRIED = {"sglang": "recording with SGLang 0.5.16 has not been run on a GPU yet"}
+"""Engines that can record but are not asked to by `auto`, and why."""
+
+
+def replays_routes(settings: Settings, moe_layers: int) -> bool:
+    """Whether the engine is asked for the experts of each token; the model has so many MoE layers in its trunk.
+
+    Raises:
+        SettingsError: when the settings demand it and it cannot be.
+    """
+    wanted = settings.train.moe.routing_replay
+    if wanted == "on" and not moe_layers:
+        message = "the model has no mixture-of-experts layer whose routes could be replayed; use auto or off"
+        raise_problems([Problem(KEY, message, wanted)])
+    return wanted == "on" or (wanted == "auto" and not why_off(settings, moe_layers))
+
+
+def why_off(settings: Settings, moe_layers: int) -> str:
+    """Why `auto` does not replay; empty when it does."""
+    if not moe_layers:
+        return "the model has no mixture-of-experts layer"
+    return UNTRIED.get(settings.rollout.engine, "")

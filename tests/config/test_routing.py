@@ -1,0 +1,47 @@
+"""When routes are replayed."""
+
+from __future__ import annotations
+
+import pytest
+
+from nemotron_rl.config.load import load_settings
+from nemotron_rl.config.routing import replays_routes, why_off
+from nemotron_rl.errors import SettingsError
+
+CUDA = {"model.backend": "cuda", "model.dtype": "bf16", "rollout.engine": "sglang"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "engine", "moe_layers", "wanted"),
+    [
+        ("off", {}, 2, False),
+        ("auto", {}, 2, True),
+        ("auto", {}, 0, False),
+        ("on", {}, 2, True),
+        ("auto", CUDA, 2, False),
+        ("on", CUDA, 2, True),
+        ("off", CUDA, 2, False),
+    ],
+)
+def test_it_is_on_where_the_engine_is_known_to_record_or_it_is_demanded(
+    setting: str, engine: dict[str, str], moe_layers: int, wanted: bool
+) -> None:
+    settings = load_settings("tiny", overrides=engine | {"train.moe.routing_replay": setting}, environ={})
+    assert replays_routes(settings, moe_layers) is wanted
+
+
+def test_a_demand_that_cannot_be_met_is_refused() -> None:
+    settings = load_settings("tiny", overrides={"train.moe.routing_replay": "on"}, environ={})
+    with pytest.raises(SettingsError, match="no mixture-of-experts layer whose routes could be replayed"):
+        replays_routes(settings, 0)
+
+
+def test_why_not_is_said() -> None:
+    assert why_off(load_settings("tiny", environ={}), 2) == ""
+    assert "not been run on a GPU" in why_off(load_settings("tiny", overrides=CUDA, environ={}), 2)
+
+
+def test_the_settings_can_be_written_without_quotes(tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text("train: {moe: {routing_replay: off, expert_bias: updated}}\n")
+    settings = load_settings("tiny", config_file=tmp_path / "run.yaml", environ={})
+    assert (settings.train.moe.routing_replay, settings.train.moe.expert_bias) == ("off", "updated")
