@@ -34,7 +34,8 @@ def ssd_scan(
     padding, chunks = -length % chunk, -(-length // chunk)
 
     def chunked(t: Tensor, *shape: int) -> Tensor:
-        return F.pad(t.float(), (0, 0) * (t.dim() - 2) + (0, padding)).view(batch, chunks, chunk, *shape)
+        t = F.pad(t.float(), (0, 0) * (t.dim() - 2) + (0, padding)) if padding else t.float()
+        return t.reshape(batch, chunks, chunk, *shape)
 
     per_group = heads // groups
     dx_BKGRTP = chunked(x_BLHP * dt_BLH[..., None], groups, per_group, head_dim).permute(0, 1, 3, 4, 2, 5)
