@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
-from huggingface_hub import snapshot_download
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.utils import tqdm
 
@@ -37,8 +37,8 @@ def fetch_hub(repo: str, revision: str, cache_dir: Path, progress: Progress | No
 
 
 @contextmanager
-def talking_to_hub(repo: str, revision: str) -> Iterator[None]:
-    """Errors of the client as a CheckpointError about this repository."""
+def talking_to_hub(repo: str, revision: str, endpoint: str | None = None) -> Iterator[None]:
+    """Errors of the client as a CheckpointError about this repository, asked for at `endpoint` or by default."""
     where = f"hf://{repo}@{revision}"
     try:
         yield
@@ -49,7 +49,8 @@ def talking_to_hub(repo: str, revision: str) -> Iterator[None]:
     except RepositoryNotFoundError as error:
         raise CheckpointError(f"{where}: there is no such repository, or HF_TOKEN may not read it") from error
     except (OSError, ValueError, httpx.HTTPError) as error:
-        raise CheckpointError(f"{where} could not be fetched: {error!s:.300}") from error
+        hub = endpoint or constants.ENDPOINT
+        raise CheckpointError(f"{where} could not be fetched from {hub}: {error!s:.300}") from error
 
 
 def _bar_for(progress: Progress | None) -> type[Any]:

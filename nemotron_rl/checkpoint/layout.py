@@ -162,7 +162,7 @@ def read_source_json(source: ByteSource, file: str) -> dict[str, Any]:
     """
     where = f"{source.where}/{file}"
     if file not in source.files:
-        raise CheckpointError(f"{where}: cannot be read: there is no such file. A checkpoint folder must have it")
+        raise CheckpointError(f"{where}: there is no such file, or it is no regular one. A checkpoint must have it")
     size, largest = source.files[file].size, LARGEST_INDEX if file == INDEX_FILE else LARGEST_JSON
     if size > largest:
         raise CheckpointError(f"{where}: has {size:,} bytes; no more than {largest:,} are read")

@@ -9,7 +9,8 @@ from typing import Any
 from nemotron_rl import __version__
 from nemotron_rl.checkpoint.companions import is_companion
 from nemotron_rl.checkpoint.cover import Choice, choose_layers
-from nemotron_rl.checkpoint.layout import TensorEntry, read_checkpoint, read_source_json
+from nemotron_rl.checkpoint.layout import CONFIG_FILE, TensorEntry, read_checkpoint, read_source_json
+from nemotron_rl.checkpoint.quantization import QUANT_FILE, QUANT_KEY, renumbered
 from nemotron_rl.checkpoint.ranged.fetch import Target
 from nemotron_rl.checkpoint.ranged.plan import FetchPlan, Part, plan_fetch
 from nemotron_rl.checkpoint.ranged.source import ByteSource
@@ -36,8 +37,8 @@ class SlicePlan:
     pattern: str
     """The new pattern, with the MTP head after a slash."""
     tally: Tally
-    config: Mapping[str, Any]
-    provenance: Mapping[str, Any]
+    documents: Mapping[str, Mapping[str, Any]]
+    """JSON files that are written, not copied, by name: config, provenance, what names layers by their number."""
     choice: Choice | None
     """Why these layers, where they were chosen here."""
     shards: tuple[Shard, ...]
@@ -81,7 +82,12 @@ def plan_slice(
     copies = _copies(tensors, config, kept, mtp, source_name)
     shards = plan_shards([new for new, _ in copies], shard_size)
     old = {new.name: old for new, old in copies}
-    companions = [file for file in source.files.values() if is_companion(file.name) and file.name != PROVENANCE_FILE]
+    documents = {
+        CONFIG_FILE: without_read_only(_quantized(config, kept, mtp, f"{source_name}/{CONFIG_FILE}"), source),
+        **_quantization(source, kept, mtp),
+        PROVENANCE_FILE: _provenance(source, str(source_pattern), source_name, kept, mtp),
+    }
+    companions = [file for file in source.files.values() if is_companion(file.name) and file.name not in documents]
     parts = [part for shard in shards for part in _parts(shard, old)]
     pattern = read_pattern(config)
     return SlicePlan(
@@ -89,8 +95,7 @@ def plan_slice(
         layers=kept,
         pattern=str(pattern),
         tally=tally((new for new, _ in copies), pattern),
-        config=without_read_only(config, source),
-        provenance=_provenance(source, str(source_pattern), source_name, kept, mtp),
+        documents=documents,
         choice=choice,
         shards=shards,
         targets=(*map(_target, shards), *(Target(file.name, file.size) for file in companions)),
@@ -99,6 +104,25 @@ def plan_slice(
             source.piece_bytes if piece_bytes is None else piece_bytes,
         ),
     )
+
+
+def _quantized(config: Mapping[str, Any], kept: Sequence[int], mtp: Mtp, where: str) -> Mapping[str, Any]:
+    """The config with its account of quantized modules, if it has one, about the layers that are kept."""
+    if QUANT_KEY not in config:
+        return config
+    return {**config, QUANT_KEY: renumbered(config[QUANT_KEY], _new_layer(kept), mtp, where)}
+
+
+def _quantization(source: ByteSource, kept: Sequence[int], mtp: Mtp) -> dict[str, Mapping[str, Any]]:
+    """ModelOpt's own file about the same, if there is one."""
+    if QUANT_FILE not in source.files:
+        return {}
+    account = read_source_json(source, QUANT_FILE)
+    return {QUANT_FILE: renumbered(account, _new_layer(kept), mtp, f"{source.where}/{QUANT_FILE}")}
+
+
+def _new_layer(kept: Sequence[int]) -> dict[int, int]:
+    return {old: new for new, old in enumerate(kept)}
 
 
 def _choice(config: Mapping[str, Any], tensors: Mapping[str, TensorEntry], where: str) -> Choice:
@@ -127,7 +151,7 @@ def _copies(
 
     First what the new config promises, in its order, then whatever else belongs to the kept parts.
     """
-    new_layer = {old: new for new, old in enumerate(kept)}
+    new_layer = _new_layer(kept)
     found: dict[str, tuple[TensorEntry, TensorEntry]] = {}
     for old in tensors.values():
         renamed = new_name(old.name, new_layer, mtp)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nemotron_rl.checkpoint.layout import CONFIG_FILE
 from nemotron_rl.checkpoint.new_folder import check_new_folder, writing
 from nemotron_rl.checkpoint.progress import Meter, Progress
 from nemotron_rl.checkpoint.ranged.fetch import fetch, plan_key, prepare_targets
@@ -95,8 +94,8 @@ def write_slice(source: ByteSource, dst: Path, plan: SlicePlan, progress: Progre
         fetch(source, plan.fetch, folder, journal, Meter(plan.fetch.needed, progress), source.workers)
         with writing(dst):
             write_index(folder, plan.shards)
-            write_json(folder / CONFIG_FILE, plan.config)
-            write_json(folder / PROVENANCE_FILE, plan.provenance)
+            for file, content in plan.documents.items():
+                write_json(folder / file, content)
     return SliceReport(
         source=plan.source, layers=plan.layers, pattern=plan.pattern, tally=plan.tally, shards=len(plan.shards)
     )

@@ -51,15 +51,23 @@ def parse_object(data: bytes, where: str) -> dict[str, Any]:
 
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise CheckpointError(_too_deep(where)) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{where}: is not valid JSON: {error!s:.200}") from error
+    except ValueError as error:  # the only other one that json raises: Python refuses to convert so many digits
+        raise CheckpointError(f"{where}: has a whole number of thousands of digits; no checkpoint needs one") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{where}: is not a JSON object, but {type(value).__name__}")
     if not _is_shallow(value):
-        raise CheckpointError(f"{where}: has more than {DEEPEST} levels of lists and objects")
+        raise CheckpointError(_too_deep(where))
     if _SURROGATE.search(data):
         _check_text(value, where)
     return value
+
+
+def _too_deep(where: str) -> str:
+    return f"{where}: has more than {DEEPEST} levels of lists and objects"
 
 
 def _is_shallow(value: object) -> bool:

@@ -15,7 +15,7 @@ import typer
 from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
 from nemotron_rl.errors import CheckpointError, InputError
-from nemotron_rl.paths import check_apart
+from nemotron_rl.paths import check_apart, check_path
 
 if TYPE_CHECKING:
     from nemotron_rl.checkpoint.conversion import Format
@@ -67,6 +67,7 @@ def convert(
     flags |= {"--source": src, **split_flags(tp, pp, ep, ranks)}
     settings = options.load_options(preset, config, sets, flags, trains=False).settings
     check_writable(settings.output_dir)
+    check_path(dst)
     with RichReporter() as reporter:
         fetched = options.bytes_progress(reporter, STAGE)
         source = open_source(src, options.cache_folder(cache_dir), progress=fetched).absolute()

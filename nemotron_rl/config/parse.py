@@ -11,6 +11,7 @@ import yaml
 
 from nemotron_rl.config.fields import accepts, leaves
 from nemotron_rl.errors import SettingsError
+from nemotron_rl.paths import check_path
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,6 +47,7 @@ def parse_yaml(text: str) -> object:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises SettingsError with the file and line for anything else."""
+    check_path(path)
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 from nemotron_rl.config.base import Frozen
 from nemotron_rl.config.nearest import nearest
 from nemotron_rl.errors import DataError
+from nemotron_rl.paths import check_path
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -50,8 +51,10 @@ def iter_prompts(path: Path) -> Iterator[Prompt]:
     """Read prompts one line at a time; blank lines are skipped.
 
     Raises:
+        InputError: `path` is no path.
         DataError: The file cannot be read, or a line is not a prompt; says which line and what is wrong with it.
     """
+    check_path(path)
     index = 0
     for number, line in _lines(path):
         if line.strip():

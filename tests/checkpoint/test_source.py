@@ -135,7 +135,7 @@ def test_a_hub_repository_is_fetched_once_and_what_is_not_there_is_named(tiny: P
 @pytest.mark.slow
 def test_a_hub_that_cannot_be_reached_is_an_error(tmp_path: Path) -> None:
     ((message, _),), _ = _fetch("http://127.0.0.1:9", tmp_path, "hf://org/name")
-    assert message.startswith("hf://org/name@main could not be fetched: ")
+    assert message.startswith("hf://org/name@main could not be fetched from http")
 
 
 def test_an_s3_prefix_is_fetched_once_and_again_when_it_changes(bucket: str, tiny: Path, tmp_path: Path) -> None:

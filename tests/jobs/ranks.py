@@ -11,13 +11,14 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +34,7 @@ class Ranks:
     ) -> list[int]:
         """Start the ranks of `nemotron_rl.jobs.{job}`, which may write no file beyond so many bytes; their pids."""
         pids: list[int] = self._ask(
-            job=job, request=str(request), ranks=ranks, port=_free_port(), log=str(log), file_limit=file_limit
+            job=job, request=str(request), ranks=ranks, port=free_ports(1)[0], log=str(log), file_limit=file_limit
         )
         return pids
 
@@ -105,12 +106,6 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def serve() -> None:

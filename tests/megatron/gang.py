@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable
+
+from tests.ports import free_ports
 
 
 def run_gang(ranks: int, program: Callable[[], None]) -> None:
@@ -19,9 +20,7 @@ def run_gang(ranks: int, program: Callable[[], None]) -> None:
     Raises:
         RuntimeError: when a rank failed; its traceback is on stderr.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_ports(1)[0]
     living = {_fork(rank, ranks, port, program): rank for rank in range(ranks)}
     first_failed: int | None = None
     while living:

@@ -48,13 +48,13 @@ class HubSource:
         """
         self.where = f"hf://{repo}@{revision}"
         api = HfApi(endpoint=endpoint, token=token)
-        with talking_to_hub(repo, revision):
+        with talking_to_hub(repo, revision, api.endpoint):
             info = api.model_info(repo, revision=revision, files_metadata=True)
         self.revision: str | None = str(info.sha)
         self.files: Mapping[str, SourceFile] = {
             item.rfilename: SourceFile(item.rfilename, item.size, item.lfs.sha256 if item.lfs else item.blob_id)
             for item in sorted(info.siblings or (), key=lambda item: str(item.rfilename))
-            if is_plain_name(item.rfilename)
+            if is_plain_name(item.rfilename) and item.size is not None
         }
         self._urls = {name: hf_hub_url(repo, name, revision=info.sha, endpoint=api.endpoint) for name in self.files}
         self._hub = _origin(httpx.URL(api.endpoint))

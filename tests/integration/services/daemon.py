@@ -18,15 +18,6 @@ from nemotron_rl.cluster.process import end_all, tagged
 _TAG = "NEMOTRON_RL_TEST_SERVICE"
 
 
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Wait for a condition; AssertionError that names it when the time is over."""
     deadline = time.monotonic() + seconds

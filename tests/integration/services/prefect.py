@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.integration.services.daemon import daemon, free_ports
+from tests.integration.services.daemon import daemon
+from tests.ports import free_ports
 
 _PREFECT = str(Path(sys.executable).with_name("prefect"))
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import boto3
 
-from tests.integration.services.daemon import daemon, free_ports, listening
+from tests.integration.services.daemon import daemon, listening
+from tests.ports import free_ports
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from tests.integration.services.daemon import daemon, free_ports, listening, wait_until
+from tests.integration.services.daemon import daemon, listening, wait_until
+from tests.ports import free_ports
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
 
