@@ -54,7 +54,17 @@ def check_source(settings: Settings) -> None:
     config = _sliced_config(settings)
     if config is not None:
         check_split(settings, config)
-        replays_routes(settings, read_pattern(config).main.count("E"))
+        replays_routes(settings, _moe_layers(config))
+
+
+def known_moe_layers(settings: Settings) -> int | None:
+    """Mixture-of-experts layers in the trunk of the model that the run trains; None for a remote, unknown model."""
+    config = _sliced_config(settings)
+    return None if config is None else _moe_layers(config)
+
+
+def _moe_layers(config: Mapping[str, Any]) -> int:
+    return read_pattern(config).main.count("E")
 
 
 def run_config(settings: Settings) -> Mapping[str, Any]:

@@ -9,16 +9,21 @@ import typer
 
 from nemotron_rl.config.fields import flat
 from nemotron_rl.config.load import Loaded
+from nemotron_rl.config.routing import replay_text
 from nemotron_rl.config.settings import Settings
+from nemotron_rl.preflight import known_moe_layers
 from nemotron_rl.report.format import plural
 
 
 def print_plan(command: str, loaded: Loaded) -> None:
-    """Print settings and stages to stdout. The whole output is a YAML file that `--config` accepts."""
+    """Print settings, what `auto` comes to, and stages to stdout.
+
+    The whole output is a YAML file that `--config` accepts.
+    """
     stages = [f"# {name:<9} {what}" for name, what in planned_stages(command, loaded.settings)]
-    typer.echo(
-        "\n".join([settings_yaml(loaded), f"# {command} would run, skipping what the store already has:", *stages])
-    )
+    decided = f"# routing replay: {replay_text(loaded.settings, known_moe_layers(loaded.settings))}"
+    intent = f"# {command} would run, skipping what the store already has:"
+    typer.echo("\n".join([settings_yaml(loaded), decided, intent, *stages]))
 
 
 def planned_stages(command: str, settings: Settings) -> list[tuple[str, str]]:

@@ -50,6 +50,10 @@ class AlgorithmSettings(Frozen):
     """How the KL divergence is estimated from a sampled token. Unbiased gradients: k2 in the loss, k1 in the reward."""
     kl_in: Literal["loss", "reward"] = "loss"
     """`loss`: a term for every token. `reward`: the sum over a response's tokens lowers its reward."""
+    entropy_coef: float = Field(0.0, ge=0)
+    """Weight of the entropy bonus: each token's loss is lowered by so many times the entropy it was drawn with."""
+    report_entropy: bool = False
+    """Report `train/entropy`, the mean entropy in nats of response tokens; a bonus reports it too."""
     aggregation: Literal["sequence", "token", "constant"] = "token"
     """`sequence`: mean over samples of the mean over tokens (GRPO's paper, GSPO). `token`: mean over all tokens (DAPO).
 

@@ -26,6 +26,17 @@ def replays_routes(settings: Settings, moe_layers: int) -> bool:
     return wanted == "on" or (wanted == "auto" and not why_off(settings, moe_layers))
 
 
+def replay_text(settings: Settings, moe_layers: int | None) -> str:
+    """Whether routes will be replayed, and why not, in words; None: it is not known yet how many layers could be."""
+    wanted = settings.train.moe.routing_replay
+    if wanted != "auto":
+        return f"{wanted}, as {KEY} says"
+    reason = why_off(settings, 1 if moe_layers is None else moe_layers)
+    if reason:
+        return f"off: {reason}" + (f"; {KEY} = on asks for it all the same" if moe_layers != 0 else "")
+    return "on" if moe_layers is not None else "on if the model has a mixture-of-experts layer"
+
+
 def why_off(settings: Settings, moe_layers: int) -> str:
     """Why `auto` does not replay; empty when it does."""
     if not moe_layers:

@@ -94,6 +94,8 @@ def build_trainer(request: TrainRequest) -> Trainer:
         max_tokens_per_gpu=settings.train.max_tokens_per_gpu,
         mtp=settings.train.mtp,
         temperature=settings.rollout.sampling.temperature,
+        entropy_coef=settings.algorithm.entropy_coef,
+        report_entropy=settings.algorithm.report_entropy,
         keep_reference=settings.algorithm.kl_coef > 0,
         reference_on_host=settings.algorithm.reference_weights == "host",
     )

@@ -15,6 +15,7 @@ from nemotron_rl.evaluate.scores import Evaluation, ModelScore, score_samples
 from nemotron_rl.jobs.entry import run
 from nemotron_rl.jobs.measure import MetricsLog, Phases
 from nemotron_rl.jobs.requests import EvaluateRequest
+from nemotron_rl.jobs.results import start_over
 from nemotron_rl.reward.registry import reward_function
 from nemotron_rl.rollout.collect import Collector, Sample
 from nemotron_rl.rollout.engine import Engine
@@ -23,7 +24,8 @@ from nemotron_rl.rollout.reference.load import folder_weights
 
 
 def evaluate(request: EvaluateRequest) -> None:
-    """Write `evaluation.json` and `samples.jsonl`."""
+    """Write `evaluation.json` and `samples.jsonl`; started again, it starts over."""
+    start_over(request)
     torch.set_num_threads(request.settings.model.threads)
     prompts = load_prompts(request.prompts)
     scores: dict[str, ModelScore] = {}

@@ -60,7 +60,7 @@ class TrainingLoop:
         card = None
         if process.is_first_rank():  # which writes the checkpoint, and the metrics
             card = card_facts(self._settings, request.start, measured_reward(read_metrics(request.metrics)))
-        empty_folder(request.out)
+        process.from_first_rank(lambda: empty_folder(request.out))
         export_checkpoint(self._trainer.weights(), request.start, request.out, card=card)
 
     def _step(self, step: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ from nemotron_rl.megatron import backend
 
 
 def warmup(request: WarmupRequest) -> None:
-    """Cross-entropy on the labels of the training prompts, then an export."""
+    """Cross-entropy on the labels of the training prompts, then an export; started again, it starts over."""
     settings = request.settings
     backend.activate(settings.model.backend)
     from torch import Tensor
@@ -17,6 +17,7 @@ def warmup(request: WarmupRequest) -> None:
     from nemotron_rl.data.prompts import load_prompts
     from nemotron_rl.data.sampler import PromptSampler
     from nemotron_rl.jobs.measure import MetricsLog, Phases
+    from nemotron_rl.jobs.results import start_over
     from nemotron_rl.megatron import process
     from nemotron_rl.megatron.export import export_checkpoint
     from nemotron_rl.megatron.model import build_model
@@ -29,6 +30,7 @@ def warmup(request: WarmupRequest) -> None:
         return LossTerms(-logprob_BL)
 
     with process.model_parallel(settings.model, settings.parallel, settings.seed):
+        process.from_first_rank(lambda: start_over(request))
         model = build_model(
             request.start,
             settings.model,

@@ -24,11 +24,12 @@ from nemotron_rl.megatron.micro_batch import MicroBatch
 from nemotron_rl.megatron.model import MegatronModel
 from nemotron_rl.megatron.mtp_loss import MtpContext, mtp_targets
 from nemotron_rl.megatron.optimizer import build_optimizer, build_schedule, learning_rate
-from nemotron_rl.megatron.predictions import response_logprobs
+from nemotron_rl.megatron.predictions import response_logprobs, response_logprobs_and_entropy
 from nemotron_rl.megatron.reference import ReferenceWeights
 from nemotron_rl.megatron.update import MtpReport, Update
 from nemotron_rl.megatron.weights import exported_weights
 from nemotron_rl.rl.batch import Batch
+from nemotron_rl.rl.entropy import with_entropy
 from nemotron_rl.rl.losses import LossTerms
 
 TokenLoss = Callable[[Tensor, Batch], LossTerms]
@@ -48,6 +49,8 @@ class Trainer:
         mtp: MtpSettings,
         max_tokens_per_gpu: int | None = None,
         temperature: float = 1.0,
+        entropy_coef: float = 0.0,
+        report_entropy: bool = False,
         keep_reference: bool = False,
         reference_on_host: bool = False,
     ) -> None:
@@ -59,6 +62,7 @@ class Trainer:
             moe_layers=model.routing.layers,
         )
         self._temperature = temperature
+        self._entropy_coef, self._wants_entropy = entropy_coef, report_entropy or entropy_coef > 0
         self._mtp = mtp if mtp.enabled and model.mtp_depths else None
         self._optimizer = build_optimizer(optimizer, model.chunks, bf16=model.config.bf16)
         self._schedule = build_schedule(optimizer, self._optimizer, steps)
@@ -138,7 +142,7 @@ class Trainer:
     def _loss_function(self, loss: TokenLoss) -> passes.LossFunction:
         def summed(micro_batch: MicroBatch, hidden_sRH: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             batch = micro_batch.batch
-            terms = loss(self._read_logprobs(micro_batch, hidden_sRH), batch)
+            terms = self._loss_terms(loss, micro_batch, hidden_sRH)
             total = (terms.loss_BL * batch.weight_BL).sum()
             sums = {name: (value_BL * batch.mask_BL).sum() for name, value_BL in terms.means.items()}
             # Context-parallel ranks hold parts of the same samples: the tokens count once.
@@ -146,6 +150,15 @@ class Trainer:
             return total, tokens, {"loss": total.detach(), **sums}
 
         return summed
+
+    def _loss_terms(self, loss: TokenLoss, micro_batch: MicroBatch, hidden_sRH: Tensor) -> LossTerms:
+        """The loss, and the entropy bonus where it is wanted: it costs a second pass over each chunk of logits."""
+        if not self._wants_entropy:
+            return loss(self._read_logprobs(micro_batch, hidden_sRH), micro_batch.batch)
+        logprob_BL, entropy_BL = response_logprobs_and_entropy(
+            self._model.output_layer(), hidden_sRH, micro_batch, self._temperature
+        )
+        return with_entropy(loss(logprob_BL, micro_batch.batch), entropy_BL, self._entropy_coef)
 
     def _routing_metrics(self) -> dict[str, float]:
         """Share of the routes replayed by all ranks in the last pass that the trainer would have chosen otherwise."""

@@ -28,6 +28,7 @@ COLUMNS = (
     Column("logprob/abs_diff_max", "|Δlogp| max", "7.1e"),
     Column("train/mtp_loss", "mtp", "6.3f"),
     Column("train/kl", "kl", "7.1e"),
+    Column("train/entropy", "entropy", "6.3f"),
     Column("train/grad_norm", "grad", "7.2e"),
     Column("response/length_mean", "length", "5.1f"),
     Column("sync/mismatched", "differ", "2.0f"),

@@ -65,6 +65,21 @@ def test_a_dry_run_prints_settings_with_origins_and_stages_and_leaves_nothing(cl
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ([], "# routing replay: on"),
+        (["--set", "slice.layers=0,3"], "# routing replay: off: the model has no mixture-of-experts layer"),
+        (["--preset", "ultra-4layer"], "# routing replay: off: recording with SGLang 0.5.16 has not been run"),
+        (["--set", "train.moe.routing_replay=off"], "# routing replay: off, as train.moe.routing_replay says"),
+    ],
+)
+def test_a_dry_run_says_whether_routes_are_replayed_and_why_not(cli, flags, line):
+    lines = cli("train", *flags, "--dry-run").stdout.splitlines()
+    (found,) = [one for one in lines if one.startswith("# routing replay:")]
+    assert found.startswith(line)
+
+
 @pytest.mark.parametrize("preset", ["tiny", "ultra-4layer"])
 def test_a_dry_run_is_a_settings_file_that_says_the_same(cli, tmp_path, preset):
     text = cli("validate", "--preset", preset, "--run-id", "x", "--dry-run").stdout
@@ -76,8 +91,9 @@ def test_a_dry_run_is_a_settings_file_that_says_the_same(cli, tmp_path, preset):
 
 def test_train_plans_no_evaluation(cli):
     text = cli("train", "--dry-run", "--set", "warmup.steps=0", "--set", "convert.enabled=false").stdout
-    stages = [line.split()[1] for line in text.splitlines() if line.startswith("#")]
-    assert stages == ["train", "download", "prompts", "slice", "train", "publish"]
+    _, _, plan = text.partition("# train would run, ")
+    stages = [line.split()[1] for line in plan.splitlines() if line.startswith("#")]
+    assert stages == ["download", "prompts", "slice", "train", "publish"]
 
 
 def test_flags_are_settings(cli):

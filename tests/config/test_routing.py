@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nemotron_rl.config.load import load_settings
-from nemotron_rl.config.routing import replays_routes, why_off
+from nemotron_rl.config.routing import replay_text, replays_routes, why_off
 from nemotron_rl.errors import SettingsError
 
 CUDA = {"model.backend": "cuda", "model.dtype": "bf16", "rollout.engine": "sglang"}
@@ -39,6 +39,31 @@ def test_a_demand_that_cannot_be_met_is_refused() -> None:
 def test_why_not_is_said() -> None:
     assert why_off(load_settings("tiny", environ={}), 2) == ""
     assert "not been run on a GPU" in why_off(load_settings("tiny", overrides=CUDA, environ={}), 2)
+
+
+@pytest.mark.parametrize(
+    ("setting", "engine", "moe_layers", "text"),
+    [
+        ("auto", {}, 2, "on"),
+        ("auto", {}, None, "on if the model has a mixture-of-experts layer"),
+        ("auto", {}, 0, "off: the model has no mixture-of-experts layer"),
+        ("off", CUDA, 2, "off, as train.moe.routing_replay says"),
+        ("on", CUDA, None, "on, as train.moe.routing_replay says"),
+        *(
+            (
+                "auto",
+                CUDA,
+                layers,
+                "off: recording with SGLang 0.5.16 has not been run on a GPU yet; "
+                "train.moe.routing_replay = on asks for it all the same",
+            )
+            for layers in (2, None)
+        ),
+    ],
+)
+def test_what_will_be_is_said_in_words(setting: str, engine: dict[str, str], moe_layers: int | None, text: str) -> None:
+    settings = load_settings("tiny", overrides=engine | {"train.moe.routing_replay": setting}, environ={})
+    assert replay_text(settings, moe_layers) == text
 
 
 def test_the_settings_can_be_written_without_quotes(tmp_path) -> None:

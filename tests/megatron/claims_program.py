@@ -14,7 +14,7 @@ from torch import Tensor
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
 from nemotron_rl.rl.batch import Batch
-from tests.megatron.parity_program import SHAPES, exported, gradients, sample_batch, surrogate
+from tests.megatron.parity_program import ENTROPY, SHAPES, exported, gradients, sample_batch, surrogate
 
 CUTS: dict[str, dict[str, Any]] = {
     "one_by_one": {"micro_batch_size": 1},
@@ -38,6 +38,7 @@ def claims(checkpoint: Path) -> dict[str, Any]:
         batch = sample_batch(list(range(len(SHAPES))))
         return {
             "cuts": cuts(model, batch),
+            "entropy": entropy_gradients(model, batch),
             "isolation": isolation(model),
             "mtp_oracle": mtp_oracle(model, batch),
             "targets": targets_alone_matter(model, batch),
@@ -74,10 +75,38 @@ def cuts(model: Any, batch: Batch) -> dict[str, Any]:
             samples = batch.map(lambda tensor: tensor.flip(0))
         elif name.endswith("other_padding"):
             samples = batch.with_(tokens_BL=torch.where(beyond_BL, noise_BL, batch.tokens_BL))
-        trainer = Trainer(model, STILL, steps=99, mtp=MTP, **cut)
+        trainer = Trainer(model, STILL, steps=99, mtp=MTP, entropy_coef=ENTROPY, **cut)
         update = trainer.update(samples, surrogate).metrics("train")
         seen[name] = {"update": update, "gradients": gradients(trainer, model)}
     return seen
+
+
+def entropy_gradients(model: Any, batch: Batch) -> list[dict[str, Tensor]]:
+    """Gradients of an update with the bonus, without it, and with it by way of all logits; at a temperature."""
+    from nemotron_rl.megatron import passes
+    from nemotron_rl.megatron.micro_batch import SequenceGrid, padded_rows
+    from nemotron_rl.megatron.trainer import Trainer
+
+    temperature, found = 0.7, []
+    for coef in (ENTROPY, 0.0):
+        options = {"mtp": MtpSettings(enabled=False), "temperature": temperature, "entropy_coef": coef}
+        trainer = Trainer(model, STILL, steps=99, micro_batch_size=3, **options)
+        trainer.update(batch, surrogate)
+        found.append(gradients(trainer, model))
+
+    def whole(micro_batch: Any, hidden_sRH: Tensor) -> Any:
+        logits_BLV = micro_batch.collect(model.output_layer().logits(hidden_sRH).transpose(0, 1))[:, :-1]
+        logprob_BLV = torch.log_softmax(logits_BLV / temperature, -1)
+        chosen_BL = logprob_BLV.gather(-1, batch.tokens_BL[:, 1:, None]).squeeze(-1)
+        entropy_BL = -(logprob_BLV.exp() * logprob_BLV).sum(-1)
+        loss_BL = -chosen_BL * batch.advantage_BL[:, 1:] - ENTROPY * entropy_BL
+        return (loss_BL * batch.mask_BL[:, 1:]).sum(), batch.mask_BL.sum().long(), {}
+
+    for chunk in model.chunks:
+        chunk.zero_grad_buffer()
+    trainer._optimizer.zero_grad()  # what the optimizer was given, which the next pass would add
+    passes.forward_backward(model, [padded_rows(batch, SequenceGrid())], whole, None)
+    return [*found, gradients(trainer, model)]
 
 
 def isolation(model: Any) -> dict[str, float]:

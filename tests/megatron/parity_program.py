@@ -46,6 +46,8 @@ LAYOUTS = {
 # Prompts and responses of unequal length, some from the first token on, so that ranks hold different token counts.
 SHAPES = [(1, 20), (3, 2), (40, 9), (17, 6), (16, 16), (2, 3), (25, 1), (9, 31)]
 TOKENS_PER_GPU = 112
+ENTROPY = 0.5
+"""Weight of the entropy bonus: large, so that its gradient shows."""
 MODES = {"padded": {"micro_batch_size": 4}, "packed": {"micro_batch_size": 1, "max_tokens_per_gpu": TOKENS_PER_GPU}}
 
 
@@ -87,7 +89,9 @@ def observe(checkpoint: Path, parallel: ParallelSettings) -> dict[str, Any]:
     mtp = MtpSettings(loss_scale=0.3)
     model = build_model(checkpoint, ModelSettings(), parallel, mtp=mtp)
     still = OptimizerSettings(lr=0.0, clip_grad=0.0)
-    trainers = {name: Trainer(model, still, steps=9, mtp=mtp, **mode) for name, mode in MODES.items()}
+    trainers = {
+        name: Trainer(model, still, steps=9, mtp=mtp, entropy_coef=ENTROPY, **mode) for name, mode in MODES.items()
+    }
     batch = sample_batch(process.share_of_dp(range(len(SHAPES))))
     seen: dict[str, Any] = {"weights": exported(trainers["padded"]), "parameters": parameters(model)}
     seen["leaders"] = everyones((process.dp_rank(), process.from_replica_leader(dist.get_rank)))

@@ -142,6 +142,21 @@ def test_logprobs_and_metrics_are_those_of_one_rank(layout: str, mode: str, seen
     assert metrics(seen) == pytest.approx(metrics(want), rel=1e-5)
 
 
+def test_the_entropy_is_that_of_the_distributions_that_responses_are_drawn_from(one: dict[str, Any]) -> None:
+    entropies = []
+    for logits_LV, (prompt, response) in zip(one["padded"]["logits"], SHAPES, strict=True):
+        for place in range(prompt, prompt + response):
+            logprob_V = logits_LV[place - 1].double().log_softmax(-1)
+            entropies.append(-float((logprob_V.exp() * logprob_V).sum()))
+    assert one["padded"]["update"]["train/entropy"] == pytest.approx(sum(entropies) / len(entropies), rel=1e-6)
+
+
+def test_the_entropy_bonus_has_the_gradient_that_it_has_through_all_logits(claims: dict[str, Any]) -> None:
+    bonus, plain, whole = claims["entropy"]
+    assert worst(bonus, whole) <= (GRADIENTS, "")
+    assert worst(plain, whole) > (100 * GRADIENTS, "")
+
+
 def test_padding_is_reported_and_not_counted_as_tokens(one: dict[str, Any]) -> None:
     tokens = sum(map(sum, SHAPES))
     padded, packed = (one[mode]["update"] for mode in MODES)

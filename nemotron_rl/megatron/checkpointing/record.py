@@ -8,9 +8,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from nemotron_rl.config.base import Frozen
-from nemotron_rl.config.fields import flat
+from nemotron_rl.config.fields import flat, leaves, nested
 from nemotron_rl.config.model import ParallelSettings
 from nemotron_rl.config.settings import Settings
+from nemotron_rl.config.typed import type_problems
 from nemotron_rl.errors import InputError, StoreError
 from nemotron_rl.store.manifest import Manifest
 
@@ -86,18 +87,35 @@ def trajectory(settings: Settings) -> dict[str, JsonValue]:
 def check_resumable(manifest: Manifest, settings: Settings, inputs: tuple[str, ...], where: object) -> None:
     """Whether a run with these settings and inputs may go on from a checkpoint.
 
+    A setting that the version which wrote it did not have counts as its default: what is new must change nothing then.
+
     Raises:
         InputError: naming every setting that differs, or the input.
     """
-    now, then = trajectory(settings), manifest.settings
+    now, then = trajectory(settings), _read_today(manifest.settings, settings)
     changed = [path for path in sorted(now.keys() | then.keys()) if now.get(path) != then.get(path)]
     if changed:
-        lines = [f"{path} = {then.get(path)!r} there, {now.get(path)!r} in this run" for path in changed]
+        lines = [f"{path} = {then.get(path)!r} there, {_here(path, now)}" for path in changed]
         raise InputError("\n  ".join([f"{where} was made with other settings:", *lines, _CHOICES]))
     others = ("another starting model", "other prompts")
     differing = [other for other, a, b in zip(others, inputs, manifest.inputs, strict=False) if a != b]
     if differing:
         raise InputError(f"{where} was trained from {' and '.join(differing)}\n  {_CHOICES}")
+
+
+def _read_today(saved: Mapping[str, JsonValue], settings: Settings) -> dict[str, JsonValue]:
+    """A saved trajectory completed with defaults; what this version does not accept stays as it was saved."""
+    own = settings.model_dump(mode="json")
+    not_saved = {path: _at(own, path) for path in leaves() if _is_free(path) or path == "train.steps"}
+    known = {path: value for path, value in saved.items() if path in leaves()}
+    refused = {problem.key for problem in type_problems({path: (v, "") for path, v in (not_saved | known).items()})}
+    accepted = not_saved | {path: value for path, value in known.items() if path not in refused}
+    unread = {path: value for path, value in saved.items() if path not in accepted}
+    return trajectory(Settings.model_validate(nested(accepted))) | unread
+
+
+def _here(path: str, now: Mapping[str, JsonValue]) -> str:
+    return f"{now.get(path)!r} in this run" if path in leaves() else "which this version does not know"
 
 
 _CHOICES = "Use the old settings, another --run-id, or --set train.resume=none to start again from step 0."

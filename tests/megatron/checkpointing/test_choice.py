@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import InputError, StoreError
 from nemotron_rl.megatron.checkpointing.choice import choose
 from nemotron_rl.megatron.checkpointing.record import FREE, Record, check_resumable, trajectory
+from nemotron_rl.store.manifest import Manifest
 from nemotron_rl.store.steps import StepStore, file_entry
 
 INPUTS = ("a" * 64, "b" * 64)
@@ -117,6 +120,50 @@ def test_settings_that_change_what_is_computed_are_refused_by_name(own: StepStor
         check_resumable(manifest, changed, INPUTS, "here")
     for name in ("algorithm.clip_high = 0.28 there, 0.5 in this run", "train.optimizer.beta2", "seed = 0 there, 7"):
         assert name in str(refused.value)
+
+
+def older(manifest: Manifest, without: tuple[str, ...] = (), **others: object) -> Manifest:
+    """The manifest as a version wrote it that did not know some settings, and knew or allowed others."""
+    kept = {path: value for path, value in manifest.settings.items() if path not in without}
+    return manifest.model_copy(update={"settings": kept | {name.replace("__", "."): v for name, v in others.items()}})
+
+
+# One of each kind, a whole section too.
+NEW = ("algorithm.entropy_coef", "algorithm.report_entropy", "train.moe.routing_replay", "train.moe.expert_bias")
+
+
+def test_settings_that_are_newer_than_the_checkpoint_count_as_their_defaults(own: StepStore) -> None:
+    manifest = older(own.manifest(9), without=NEW)
+    assert len(manifest.settings) == len(own.manifest(9).settings) - len(NEW)
+    check_resumable(manifest, settings(), INPUTS, "here")
+    with pytest.raises(InputError) as refused:
+        check_resumable(manifest, settings(algorithm__entropy_coef=0.1), INPUTS, "here")
+    assert "algorithm.entropy_coef = 0.0 there, 0.1 in this run" in str(refused.value)
+    assert str(refused.value).count(" there, ") == 1
+
+
+@pytest.mark.parametrize("path", sorted(trajectory(settings())))
+def test_any_setting_may_be_new(own: StepStore, path: str) -> None:
+    manifest, default = own.manifest(9), leaves()[path].get_default()
+    same = manifest.settings[path] == json.loads(json.dumps(default, default=str))
+    if same:
+        check_resumable(older(manifest, without=(path,)), settings(), INPUTS, "here")
+    else:  # the preset has another value than the default that an older version went by
+        with pytest.raises(InputError, match=rf"{re.escape(path)} = "):
+            check_resumable(older(manifest, without=(path,)), settings(), INPUTS, "here")
+
+
+def test_settings_and_values_that_are_no_more_are_refused_by_name(own: StepStore) -> None:
+    manifest = older(own.manifest(9), algorithm__forgotten=3, algorithm__name="abandoned", train__optimizer="one word")
+    with pytest.raises(InputError) as refused:
+        check_resumable(manifest, settings(), INPUTS, "here")
+    for line in (
+        "algorithm.forgotten = 3 there, which this version does not know",
+        "algorithm.name = 'abandoned' there, 'grpo' in this run",
+        "train.optimizer = 'one word' there, which this version does not know",
+    ):
+        assert line in str(refused.value)
+    assert str(refused.value).count(" there, ") == 3
 
 
 def test_settings_that_do_not_are_not(own: StepStore) -> None:
