@@ -34,31 +34,36 @@ def ssd_scan(
     padding, chunks = -length % chunk, -(-length // chunk)
 
     def chunked(t: Tensor, *shape: int) -> Tensor:
-        return F.pad(t.float(), (0, 0) * (t.dim() - 2) + (0, padding)).view(batch, chunks, chunk, *shape)
+        t = F.pad(t.float(), (0, 0) * (t.dim() - 2) + (0, padding)) if padding else t.float()
+        return t.reshape(batch, chunks, chunk, *shape)
 
     per_group = heads // groups
-    dx_BKTGRP = chunked(x_BLHP * dt_BLH[..., None], groups, per_group, head_dim)
-    B_BKTGN, C_BKTGN = chunked(B_BLGN, groups, state_dim), chunked(C_BLGN, groups, state_dim)
-    decay_BKTGR = chunked(dt_BLH * A_H, groups, per_group).cumsum(2)  # log decay since the chunk's start
+    dx_BKGRTP = chunked(x_BLHP * dt_BLH[..., None], groups, per_group, head_dim).permute(0, 1, 3, 4, 2, 5)
+    B_BKGTN = chunked(B_BLGN, groups, state_dim).transpose(2, 3)
+    C_BKGTN = chunked(C_BLGN, groups, state_dim).transpose(2, 3)
+    # Log decay since the chunk's start.
+    decay_BKGRT = chunked(dt_BLH * A_H, groups, per_group).permute(0, 1, 3, 4, 2).contiguous().cumsum(-1)
 
     # Within a chunk: token t sees s <= t, decayed by the tokens in between.
-    causal_TS11 = torch.ones(chunk, chunk, dtype=torch.bool, device=x_BLHP.device).tril()[:, :, None, None]
-    between = (decay_BKTGR[:, :, :, None] - decay_BKTGR[:, :, None]).masked_fill(~causal_TS11, float("-inf"))
-    scores_BKTSG = torch.einsum("bktgn,bksgn->bktsg", C_BKTGN, B_BKTGN)
-    mixed_BKTSGR = scores_BKTSG[..., None] * torch.exp(between)
-    y_BKTGRP = torch.einsum("bktsgr,bksgrp->bktgrp", mixed_BKTSGR, dx_BKTGRP)
+    later_TS = torch.ones(chunk, chunk, dtype=torch.bool, device=x_BLHP.device).triu(1)
+    between = (decay_BKGRT[..., None] - decay_BKGRT[..., None, :]).masked_fill(later_TS, float("-inf"))
+    scores_BKGTS = C_BKGTN @ B_BKGTN.transpose(-1, -2)
+    y_BKGRTP = (scores_BKGTS.unsqueeze(3) * torch.exp(between)) @ dx_BKGRTP
 
     # Between chunks: each chunk adds to the state, which decays over the next one.
-    to_end_BKTGR = torch.exp(decay_BKTGR[:, :, -1:] - decay_BKTGR)
-    added_BKGRPN = torch.einsum("bksgn,bksgr,bksgrp->bkgrpn", B_BKTGN, to_end_BKTGR, dx_BKTGRP)
-    whole_BKGR = torch.exp(decay_BKTGR[:, :, -1])
-    state_BGRPN, before = torch.zeros_like(added_BKGRPN[:, 0]), []
-    for k in range(chunks):
+    to_end_BKGRT = torch.exp(decay_BKGRT[..., -1:] - decay_BKGRT)
+    added_BKGRPN = (dx_BKGRTP * to_end_BKGRT[..., None]).transpose(-1, -2) @ B_BKGTN.unsqueeze(3)
+    whole_BKGR = torch.exp(decay_BKGRT[..., -1])
+    state_BGRPN, before = added_BKGRPN[:, 0], []
+    for k in range(1, chunks):
         before.append(state_BGRPN)
         state_BGRPN = state_BGRPN * whole_BKGR[:, k, :, :, None, None] + added_BKGRPN[:, k]
-    before_BKGRPN = torch.stack(before, 1)
-    y_BKTGRP = y_BKTGRP + torch.einsum("bktgn,bkgrpn,bktgr->bktgrp", C_BKTGN, before_BKGRPN, torch.exp(decay_BKTGR))
+    if before:  # the first chunk has no state before it
+        seen_BKGRTP = C_BKGTN[:, 1:].unsqueeze(3) @ torch.stack(before, 1).transpose(-1, -2)
+        seen_BKGRTP = seen_BKGRTP * torch.exp(decay_BKGRT[:, 1:, ..., None])
+        y_BKGRTP = torch.cat([y_BKGRTP[:, :1], y_BKGRTP[:, 1:] + seen_BKGRTP], 1)
 
+    y_BKTGRP = y_BKGRTP.permute(0, 1, 4, 2, 3, 5)
     y_BLHP = y_BKTGRP.reshape(batch, length + padding, heads, head_dim)[:, :length]
     return y_BLHP + x_BLHP * D_H.float()[:, None], state_BGRPN.flatten(1, 2)
 

@@ -58,17 +58,20 @@ class CoreAttention(nn.Module):
             back = torch.argsort(order)
             key, value = (gather_from_sequence_parallel_region(t, group=self.cp_group)[back] for t in (key, value))
         query, key, value = (rearrange(t, "s b h d -> b h s d") for t in (query, key, value))
-        out = torch.zeros_like(query)
-        for start, end in document_bounds(local * cp_size, packed_seq_params):
-            mine = torch.nonzero((position_S >= start) & (position_S < end)).squeeze(1)
-            attended = F.scaled_dot_product_attention(
-                query[:, :, mine],
-                key[:, :, start:end],
-                value[:, :, start:end],
-                attn_mask=position_S[mine][:, None] >= torch.arange(start, end, device=query.device)[None],
+        bounds = document_bounds(local * cp_size, packed_seq_params)
+        # A rank holds its tokens of one document after the other. Split, not sliced: a slice's gradient is a whole row.
+        held = [int(((position_S >= start) & (position_S < end)).sum()) for start, end in bounds]
+        lengths = [end - start for start, end in bounds]
+        documents = zip(query.split(held, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)
+        attended = [
+            F.scaled_dot_product_attention(
+                *document,
+                attn_mask=mine[:, None] >= torch.arange(start, end, device=query.device)[None],
                 scale=self.scale,
                 enable_gqa=True,
             )
-            out = out.index_copy(2, mine, attended)
+            for document, mine, (start, end) in zip(documents, position_S.split(held), bounds, strict=True)
+        ]
+        out = attended[0] if len(attended) == 1 else torch.cat(attended, 2)
         out = rearrange(out, "b h s d -> s b (h d)")
         return out.squeeze(1) if packed else out
