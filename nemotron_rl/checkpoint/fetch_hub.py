@@ -64,7 +64,7 @@ def talking_to_hub(repo: str, revision: str, endpoint: str | None = None) -> Ite
 def _may_pass(error: Exception) -> bool:
     """Whether the Hub is away or ill, and not the request wrong."""
     if isinstance(error, HfHubHTTPError):
-        return error.response.status_code >= 500
+        return int(error.response.status_code) >= 500
     return isinstance(error, (httpx.TransportError, LocalEntryNotFoundError))
 
 
