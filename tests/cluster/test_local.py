@@ -107,7 +107,7 @@ def test_a_job_survives_the_kill_of_its_submitter_and_is_found_again(cluster: Lo
 _STUBBORN_TREE = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+child = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.write(1, b'up\\\\n'); time.sleep(60)"
 subprocess.Popen((sys.executable, "-c", child), start_new_session=True)  # as torchrun starts its workers
 subprocess.Popen((sys.executable, "-c", child))
 time.sleep(60)
