@@ -9,6 +9,9 @@ from hypothesis import settings
 
 from nemotron_rl.checkpoint.slicing import slice_checkpoint
 from nemotron_rl.checkpoint.synth import synthesize
+from tests.small_disk import small_disk
+
+__all__ = ["small_disk"]
 
 # A busy machine makes single examples slow; the number of examples is what keeps the suite fast.
 settings.register_profile("default", deadline=None, max_examples=50, database=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,27 @@ import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
+from torch.distributed.checkpoint.api import CheckpointException
 
 from nemotron_rl.checkpoint.converted import FOLDER
+from nemotron_rl.errors import InputError
 from nemotron_rl.megatron.torch_dist_files import check_files, check_tensors
 
 
 def save(folder: Path, models: Sequence[Any]) -> None:
-    """Write the weights of all ranks to `folder / FOLDER`; a collective call."""
+    """Write the weights of all ranks to `folder / FOLDER`; a collective call.
+
+    Raises:
+        InputError: They cannot be written there; says why, and how much room there is.
+    """
     destination = folder / FOLDER
-    destination.mkdir(parents=True, exist_ok=True)
-    dist_checkpointing.save(_sharded_state(models), str(destination))
+    sharded = _sharded_state(models)
+    try:
+        destination.mkdir(parents=True, exist_ok=True)
+        dist_checkpointing.save(sharded, str(destination))
+    except (OSError, CheckpointException) as error:  # the latter is torch's, and has what each rank met
+        free = shutil.disk_usage(folder).free
+        raise InputError(f"cannot write {destination}: {_first_met(error)}; {free:,} bytes are free there") from error
 
 
 def load(folder: Path, models: Sequence[Any]) -> None:
@@ -41,6 +53,15 @@ def load(folder: Path, models: Sequence[Any]) -> None:
 def _sharded_state(models: Sequence[Any]) -> dict[str, Any]:
     metadata = {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     return {_key(i, models): model.sharded_state_dict(metadata=metadata) for i, model in enumerate(models)}
+
+
+def _first_met(error: BaseException) -> str:
+    """What the system said to the first rank that failed."""
+    if isinstance(error, CheckpointException):
+        error = error.failures[min(error.failures)][0]
+    while not isinstance(error, OSError) and (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _shapes_of_all_ranks(sharded: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,29 +15,10 @@ from nemotron_rl.checkpoint.slicing import slice_checkpoint
 from nemotron_rl.errors import InputError
 from tests.checkpoint.hub import serving
 from tests.oracles.checkpoint_files import read_checkpoint, sliced
+from tests.small_disk import fill
 
 LAYERS = [0, 1, 3, 4]
 PIECE = 100_000
-DISK_BYTES = 16 << 20
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of `DISK_BYTES`."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("only root can mount a small file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def fill(disk: Path, leave: int) -> None:
-    """Somebody else takes what is free, but for `leave` bytes."""
-    free = os.statvfs(disk)
-    with suppress(OSError), (disk / "other").open("wb", buffering=0) as file:  # the slice writes at the same time
-        file.write(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
 
 
 @pytest.mark.parametrize("leave", [0, 300_000])
