@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -52,12 +53,14 @@ class _FillsDisk(FolderSource):
 
     def __init__(self, path: Path, disk: Path, at_piece: int) -> None:
         super().__init__(path)
-        self._disk, self._left = disk, at_piece
+        self._disk, self._left, self._counting = disk, at_piece, Lock()
 
     def copy(self, piece, targets):  # type: ignore[no-untyped-def]
-        if self._left == 0:
+        with self._counting:  # several threads copy
+            now = self._left == 0
+            self._left -= 1
+        if now:
             fill(self._disk, leave=0)
-        self._left -= 1
         return super().copy(piece, targets)
 
 
