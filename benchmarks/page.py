@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from benchmarks.common import RESULTS, Figure, Goal, Result
+from nemotron_rl.report.format import scaled
 
 PAGE = RESULTS.parent / "README.md"
 INTRODUCTION = """# Measurements
@@ -15,7 +16,6 @@ Made by `python -m benchmarks.page` from [results](results), one file per benchm
 ours and what it is compared with in turn, in one run; a figure is the median of its rounds. Goals that were not met
 stay in the table.
 """
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SCALED = ("B", "B/s", "FLOP/s")
 
 
@@ -63,8 +63,7 @@ def with_unit(one: Figure) -> str:
     """A figure with its unit: bytes and rates with a decimal prefix, ratios bare."""
     if one.unit == "1":
         return short(one.value)
-    factor, prefix = next(((f, p) for f, p in _PREFIXES if one.unit in _SCALED and abs(one.value) >= f), (1.0, ""))
-    return f"{short(one.value / factor)} {prefix}{one.unit}"
+    return scaled(one.value, one.unit) if one.unit in _SCALED else f"{short(one.value)} {one.unit}"
 
 
 def short(value: float) -> str:

@@ -37,6 +37,13 @@ def check_apart(source: Path, dst: Path) -> None:
         raise InputError(f"{dst} lies in the checkpoint {source} that it would be made from; choose a folder elsewhere")
 
 
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the folder above it that is nearest; `path` is absolute."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
 def _short(path: Path) -> str:
     text = str(path).replace("\0", "\\0")
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 20]}…{text[-19:]}"

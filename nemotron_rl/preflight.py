@@ -24,7 +24,7 @@ from nemotron_rl.config.routing import replays_routes
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.prompts import load_prompts
 from nemotron_rl.errors import InputError
-from nemotron_rl.paths import check_path
+from nemotron_rl.paths import check_path, nearest_existing
 from nemotron_rl.store.artifacts import open_store
 
 
@@ -132,9 +132,7 @@ def check_writable(folder: Path) -> None:
         InputError: It cannot, it is no path, or something that is no folder is in the way.
     """
     check_path(folder)
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
+    existing = nearest_existing(folder.absolute())
     try:
         with tempfile.TemporaryDirectory(prefix=".nemotron-rl-probe-", dir=existing):
             pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.config.rl import AlgorithmSettings
 from nemotron_rl.config.training import MtpSettings, OptimizerSettings
 from nemotron_rl.megatron import backend
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from nemotron_rl.megatron.trainer import Trainer
@@ -26,7 +26,7 @@ def serve(link: Any, work: Work, max_tokens: int | None) -> None:
     from nemotron_rl.megatron import process
 
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
     settings = ModelSettings(threads=work.threads)
     with process.model_parallel(settings, ParallelSettings(), seed=0):
         _serve(link, work, settings, max_tokens)
@@ -84,10 +84,3 @@ def _gradients(trainer: Trainer, model: Any) -> dict[str, np.ndarray[Any, Any]]:
     for parameter, value in zip(parameters, kept, strict=True):
         parameter.data.copy_(value)
     return {name: gradient for name, gradient in found.items() if not name.endswith("e_score_correction_bias")}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

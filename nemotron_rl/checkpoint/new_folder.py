@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nemotron_rl.errors import InputError
-from nemotron_rl.paths import check_path
+from nemotron_rl.paths import check_path, nearest_existing
 
 
 def check_new_folder(dst: Path) -> None:
@@ -26,7 +26,7 @@ def check_new_folder(dst: Path) -> None:
         raise InputError(f"{dst} exists and is not a folder; choose a new folder")
     if dst.is_dir() and any(dst.iterdir()):
         raise InputError(f"{dst} exists and is not empty; choose a new folder, or delete this one")
-    above = _nearest_existing(dst.absolute().parent)
+    above = nearest_existing(dst.absolute().parent)
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise InputError(f"cannot write {dst}: {above} is not a folder that you may write to")
 
@@ -85,9 +85,3 @@ def writing(dst: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write {dst}: {error.strerror}") from error
-
-
-def _nearest_existing(path: Path) -> Path:
-    while not path.exists():
-        path = path.parent
-    return path

@@ -82,10 +82,9 @@ def plan_slice(
     copies = _copies(tensors, config, kept, mtp, source_name)
     shards = plan_shards([new for new, _ in copies], shard_size)
     old = {new.name: old for new, old in copies}
-    if kept == tuple(range(len(source_pattern.main))) and mtp == "keep":
-        documents: dict[str, Mapping[str, Any]] = {CONFIG_FILE: without_read_only(config, source)}
-    else:
-        documents = _accounts(source, config, _new_layer(kept), mtp, source_name)
+    documents: dict[str, Mapping[str, Any]] = {CONFIG_FILE: without_read_only(config, source)}
+    if kept != tuple(range(len(source_pattern.main))) or mtp == "drop":
+        documents |= _accounts(source, documents[CONFIG_FILE], _new_layer(kept), mtp, source_name)
     documents[PROVENANCE_FILE] = _provenance(source, str(source_pattern), source_name, kept, mtp)
     companions = [file for file in source.files.values() if is_companion(file.name) and file.name not in documents]
     parts = [part for shard in shards for part in _parts(shard, old)]
@@ -109,14 +108,15 @@ def plan_slice(
 def _accounts(
     source: ByteSource, config: Mapping[str, Any], new_layer: Mapping[int, int], mtp: Mtp, name: str
 ) -> dict[str, Mapping[str, Any]]:
-    """The config, and ModelOpt's own file if there is one, about the layers that are kept."""
-    found = {CONFIG_FILE: without_read_only(config, source)}
+    """What names quantized modules by their layers, about the layers that are kept: the config, ModelOpt's own file."""
+    found: dict[str, Mapping[str, Any]] = {}
     if QUANT_KEY in config:
-        found[CONFIG_FILE][QUANT_KEY] = renumbered(config[QUANT_KEY], new_layer, mtp, f"{name}/{CONFIG_FILE}")
+        account = renumbered(config[QUANT_KEY], new_layer, mtp, f"{name}/{CONFIG_FILE}")
+        found[CONFIG_FILE] = {**config, QUANT_KEY: account}
     if QUANT_FILE in source.files:
         account = read_source_json(source, QUANT_FILE)
         found[QUANT_FILE] = renumbered(account, new_layer, mtp, f"{name}/{QUANT_FILE}")
-    return dict(found)
+    return found
 
 
 def _new_layer(kept: Sequence[int]) -> dict[int, int]:

@@ -69,20 +69,16 @@ def slice_checkpoint(
         SourceUnavailable: The source kept failing; what was fetched is kept for the next call.
         InputError: `dst` is taken, cannot be written, or lies in the source.
     """
+    check_new_folder(dst)
     source = FolderSource(src) if isinstance(src, Path) else src
-    check_slice_folder(source, dst)
+    check_outside(source, dst)
     name = source_name or (src.absolute().name if isinstance(src, Path) else source.where)
     plan = plan_slice(source, layers, mtp, source_name=name, shard_size=shard_size, piece_bytes=piece_bytes)
     return write_slice(source, dst, plan, progress)
 
 
-def check_slice_folder(source: ByteSource, dst: Path) -> None:
-    """Refuse a destination that cannot be written, holds something, or lies in the source. Writes nothing.
-
-    Raises:
-        InputError: It is one of these.
-    """
-    check_new_folder(dst)
+def check_outside(source: ByteSource, dst: Path) -> None:
+    """Refuse a destination that lies in the source. Raises InputError."""
     if isinstance(source, FolderSource):
         check_apart(source.path, dst)
 

@@ -115,7 +115,7 @@ def slice_(
     """
     from nemotron_rl.checkpoint.new_folder import check_new_folder
     from nemotron_rl.checkpoint.slice_plan import plan_slice
-    from nemotron_rl.checkpoint.slicing import check_slice_folder, write_slice
+    from nemotron_rl.checkpoint.slicing import check_outside, write_slice
     from nemotron_rl.checkpoint.source import open_ranges, source_name
 
     kept = options.parse_selection(layers)
@@ -124,7 +124,7 @@ def slice_(
         _staged("slice") as progress,
         open_ranges(src, options.cache_folder(cache_dir), progress=progress) as source,
     ):
-        check_slice_folder(source, dst)
+        check_outside(source, dst)
         plan = plan_slice(source, kept, mtp, source_name=source_name(src))
         if not dry_run:
             write_slice(source, dst, plan, progress)

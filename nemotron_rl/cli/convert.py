@@ -15,7 +15,7 @@ import typer
 from nemotron_rl.cli import options
 from nemotron_rl.cli.options import CacheDir, Cluster, ConfigFile, OutputDir, Preset, RunId, Set
 from nemotron_rl.errors import CheckpointError, InputError
-from nemotron_rl.paths import check_apart, check_path
+from nemotron_rl.paths import check_apart, check_path, nearest_existing
 
 if TYPE_CHECKING:
     from nemotron_rl.checkpoint.conversion import Format
@@ -148,8 +148,7 @@ def _check_room(dst: Path, nbytes: int) -> None:
     Raises:
         InputError: The file system of `dst` has less room than that.
     """
-    above = next(folder for folder in dst.absolute().parents if folder.exists())
-    free = shutil.disk_usage(above).free
+    free = shutil.disk_usage(nearest_existing(dst.absolute().parent)).free
     if nbytes > free:
         raise InputError(f"cannot write about {nbytes:,} bytes to {dst}: its file system has {free:,} free")
 

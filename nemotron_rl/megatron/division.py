@@ -17,7 +17,7 @@ from nemotron_rl.megatron import process
 from nemotron_rl.megatron.micro_batch import MicroBatch, packed_row, padded_rows
 from nemotron_rl.rl.batch import Batch
 from nemotron_rl.rl.packing import Bin, plan_micro_batches
-from nemotron_rl.rl.routes import NO_ROUTE
+from nemotron_rl.rl.routes import stack_routes
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def divide(
         width = everyones.tokens_BL.shape[1]
         routes = iter(_exchanged(batch.routes_BLMK, plan.ranks, real))
         parts = [
-            part.with_(routes_BLMK=_stacked([next(routes) for _ in one], width))
+            part.with_(routes_BLMK=stack_routes([next(routes) for _ in one], width))
             for part, one in zip(parts, mine, strict=True)
         ]
     packed = [packed_row(part, grid) for part in parts]
@@ -102,13 +102,6 @@ def _exchanged(routes_BLMK: Tensor, ranks: Sequence[Sequence[Bin]], lengths: Seq
         values = data.view(routes_BLMK.dtype).view(-1, *routes_BLMK.shape[2:])
         received |= zip(samples, values.split([lengths[s] for s in samples]), strict=True)
     return [received[sample] for sample in wanted[me]]
-
-
-def _stacked(routes: Sequence[Tensor], length: int) -> Tensor:
-    stacked_BLMK = routes[0].new_full((len(routes), length, *routes[0].shape[1:]), NO_ROUTE)
-    for row, one in enumerate(routes):
-        stacked_BLMK[row, : len(one)] = one
-    return stacked_BLMK
 
 
 def _gathered(batch: Batch) -> Batch:

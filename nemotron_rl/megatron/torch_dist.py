@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from nemotron_rl.checkpoint.converted import FOLDER
 from nemotron_rl.errors import InputError
+from nemotron_rl.megatron.causes import root_cause
 from nemotron_rl.megatron.torch_dist_files import check_files, check_tensors
 
 
@@ -30,8 +31,10 @@ def save(folder: Path, models: Sequence[Any]) -> None:
         destination.mkdir(parents=True, exist_ok=True)
         dist_checkpointing.save(sharded, str(destination))
     except (OSError, CheckpointException) as error:  # the latter is torch's, and has what each rank met
+        cause = root_cause(error)
+        why = (cause.strerror if isinstance(cause, OSError) else None) or cause
         free = shutil.disk_usage(folder).free
-        raise InputError(f"cannot write {destination}: {_first_met(error)}; {free:,} bytes are free there") from error
+        raise InputError(f"cannot write {destination}: {why}; {free:,} bytes are free there") from error
 
 
 def load(folder: Path, models: Sequence[Any]) -> None:
@@ -53,15 +56,6 @@ def load(folder: Path, models: Sequence[Any]) -> None:
 def _sharded_state(models: Sequence[Any]) -> dict[str, Any]:
     metadata = {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     return {_key(i, models): model.sharded_state_dict(metadata=metadata) for i, model in enumerate(models)}
-
-
-def _first_met(error: BaseException) -> str:
-    """What the system said to the first rank that failed."""
-    if isinstance(error, CheckpointException):
-        error = error.failures[min(error.failures)][0]
-    while not isinstance(error, OSError) and (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _shapes_of_all_ranks(sharded: dict[str, Any]) -> dict[str, tuple[int, ...]]:

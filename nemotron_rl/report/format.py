@@ -33,13 +33,16 @@ def seconds(value: float | None) -> str:
 
 def size(nbytes: float | None) -> str:
     """`512 B`, `3.4 MB`, `71.2 GB`: decimal units, as object stores bill them."""
-    if nbytes is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(nbytes) < 999.5:
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:,.3g} TB"
+    return "–" if nbytes is None else scaled(nbytes, "B")
+
+
+def scaled(value: float, unit: str) -> str:
+    """A whole number of many `unit`s, such as bytes, with a decimal prefix."""
+    for prefix in ("", "k", "M", "G"):
+        if abs(value) < 999.5:
+            return f"{value:.3g} {prefix}{unit}" if prefix else f"{value:.0f} {unit}"
+        value /= 1000
+    return f"{value:,.3g} T{unit}"
 
 
 def count(value: float | None) -> str:

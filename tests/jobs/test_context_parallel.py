@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from nemotron_rl.checkpoint.verify import verify_checkpoints
 from nemotron_rl.rollout.reference.load import folder_weights
 from tests.jobs.killing import Point, Setup, killed_and_resumed, metrics, outcome, prepare
-from tests.jobs.ranks import Ranks, rank_server
+from tests.jobs.ranks import Ranks
 
 pytestmark = pytest.mark.slow
 STEPS = 3
@@ -25,12 +24,6 @@ CHANGES: dict[str, object] = {
     # With a smaller one a weight of tiny gradient moves by a full step, in the direction that rounding gives it.
     "train.optimizer.eps": 1e-5,
 }
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    with rank_server(tmp_path_factory.mktemp("ranks") / "server.log") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

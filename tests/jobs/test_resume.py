@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,10 @@ from nemotron_rl.jobs.replayed import Replays
 from nemotron_rl.jobs.requests import ReplayRequest, TrainRequest
 from nemotron_rl.store.steps import StepStore
 from tests.jobs.killing import Point, Setup, killed_and_resumed, metrics, outcome, prepare
-from tests.jobs.ranks import Ranks, rank_server
+from tests.jobs.ranks import Ranks
 
 pytestmark = pytest.mark.slow
 STEPS = 4
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    with rank_server(tmp_path_factory.mktemp("ranks") / "server.log") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

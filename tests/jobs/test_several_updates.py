@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from nemotron_rl.jobs.replayed import Replays
 from nemotron_rl.jobs.requests import ReplayRequest, TrainRequest, WarmupRequest
 from nemotron_rl.store.steps import StepStore
 from tests.jobs.killing import Point, Setup, killed_and_resumed, metrics, outcome, prepare
-from tests.jobs.ranks import Ranks, rank_server
+from tests.jobs.ranks import Ranks
 
 pytestmark = pytest.mark.slow
 STEPS = 4
@@ -29,12 +28,6 @@ CHANGES: dict[str, object] = {
     "algorithm.overlong_tokens": 0,
     "rollout.sampling.max_new_tokens": 5,
 }
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    with rank_server(tmp_path_factory.mktemp("ranks") / "server.log") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,16 +12,10 @@ from nemotron_rl.config.load import load_settings
 from nemotron_rl.jobs.evaluate import evaluate
 from nemotron_rl.jobs.requests import EvaluateRequest, WarmupRequest
 from tests.jobs.killing import Setup, prepare
-from tests.jobs.ranks import Ranks, rank_server, until
+from tests.jobs.ranks import Ranks, until
 
 pytestmark = pytest.mark.slow
 STEPS = 4
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    with rank_server(tmp_path_factory.mktemp("ranks") / "server.log") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

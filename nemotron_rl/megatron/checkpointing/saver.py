@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import NemotronRLError, StoreError
 from nemotron_rl.megatron import process
+from nemotron_rl.megatron.causes import root_cause
 from nemotron_rl.megatron.checkpointing.choice import FOLDER, choose
 from nemotron_rl.megatron.checkpointing.record import Record, trajectory
 from nemotron_rl.megatron.checkpointing.restore import RANDOM, rank_file, restore
@@ -187,18 +188,12 @@ def _explained(draft: Draft) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        reason = _root(error)
+        reason = root_cause(error)
         free = shutil.disk_usage(draft.folder).free if draft.folder.exists() else 0
         raise StoreError(
             f"cannot save {draft.folder}: {reason}\n  {size(free)} are free there. Make room, or set "
             "train.checkpoint.keep or train.checkpoint.every; the run resumes from its last complete checkpoint."
         ) from error
-
-
-def _root(error: BaseException) -> BaseException:
-    """What the system said, below what torch's file writer made of it."""
-    cause = error.__cause__ or error.__context__
-    return error if isinstance(error, OSError) or cause is None else _root(cause)
 
 
 def _everywhere(done: bool) -> bool:
