@@ -19,7 +19,7 @@ from pathlib import Path
 import boto3
 import pytest
 from huggingface_hub import constants
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
@@ -201,6 +201,8 @@ def test_s3(many: bool, tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch
     number = count(1)
 
     def upload(source: Path) -> str:
+        # moto has no route for a key with a line break, S3 has; folders and the Hub are tried with such names.
+        assume(not any("\n" in file.name for file in source.iterdir()))
         prefix = f"case-{next(number)}"
         for file in source.iterdir():
             client.put_object(Bucket="hostile", Key=f"{prefix}/{file.name}", Body=file.read_bytes())
