@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
 from nemotron_rl.ops.digest import Digester, digests
-from nemotron_rl.rollout.sglang.held import Part, as_held
+from nemotron_rl.rollout.sglang.held import as_held, box
 from nemotron_rl.rollout.sglang.message import Answer, HeldSpec, Order, ViewSpec
 from nemotron_rl.sync.push import SyncProof, first_difference
 
@@ -93,20 +93,21 @@ class ColocatedSync:
         )
 
     def _agree_on_names(self, version: int) -> None:
-        held = {spec.name: spec for spec in self._engine.order(Order(do="describe")).held}
+        held = {spec.key: spec for spec in self._engine.order(Order(do="describe")).held}
+        names_held = {spec.name for spec in held.values()}
         views = dict(self._source.local_views())
-        unsent = held.keys() - views.keys()
-        unheld = {name for name in views.keys() - held.keys() if not name.startswith(_MTP)}
+        unsent = names_held - views.keys()
+        unheld = {name for name in views.keys() - names_held if not name.startswith(_MTP)}
         for names, what in ((unheld, "have no place in the engine"), (unsent, "are held but were not sent")):
             if names:
                 raise WeightMismatch(
                     f"weight version {version}: {len(names)} tensors {what}; the first is {min(names)}"
                 )
-        views = {name: self._part_of(spec, views[name]) for name, spec in held.items()}
-        for name, spec in held.items():
-            if views[name].numel() != torch.Size(spec.shape).numel():
+        views = {key: box(views[spec.name], spec.start, spec.shape) for key, spec in held.items()}
+        for key, spec in held.items():
+            if views[key].numel() != torch.Size(spec.shape).numel():
                 raise WeightMismatch(
-                    f"weight version {version}: {name} has shape {tuple(views[name].shape)}, held as {spec.shape}"
+                    f"weight version {version}: {key} has shape {tuple(views[key].shape)}, held as {spec.shape}"
                 )
         self._held, self._views = held, views
 
@@ -120,11 +121,15 @@ class ColocatedSync:
 
     def _digests_of_export(self) -> dict[str, int]:
         """One tensor at a time: the exported ones are valid until the next."""
-        named = ((name, self._part_of(self._held[name], tensor)) for name, tensor in self._exported())
-        return {name: int(digests([self._as_held(name, tensor)])) for name, tensor in named}
+        return {key: int(digests([self._as_held(key, tensor)])) for key, tensor in self._exported()}
 
     def _exported(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, tensor) for name, tensor in self._source.weights() if name in self._held)
+        """Every held box of the export, by its key."""
+        boxes: dict[str, list[HeldSpec]] = {}
+        for spec in self._held.values():
+            boxes.setdefault(spec.name, []).append(spec)
+        for name, tensor in self._source.weights():
+            yield from ((spec.key, box(tensor, spec.start, spec.shape)) for spec in boxes.get(name, ()))
 
     def _digests_of_views(self) -> dict[str, int]:
         """Most views are what the engine holds bit for bit, and digested where they lie; the others are converted."""
@@ -144,15 +149,12 @@ class ColocatedSync:
         if not differing:
             return
         name = differing[0]
-        sent = next((self._part_of(self._held[n], tensor) for n, tensor in self._exported() if n == name), None)
+        sent = next((tensor for key, tensor in self._exported() if key == name), None)
         where = "was not exported" if sent is None else first_difference(self._as_held(name, sent), self._read(name))
         raise WeightMismatch(
             f"weight version {version}: {len(differing)} of {len(self._held)} tensors differ between trainer and "
             f"engine; {name} {where}"
         )
-
-    def _part_of(self, spec: HeldSpec, tensor: Tensor) -> Tensor:
-        return tensor if spec.part is None else Part(*spec.part).of(tensor)
 
     def _as_held(self, name: str, tensor: Tensor) -> Tensor:
         spec = self._held[name]

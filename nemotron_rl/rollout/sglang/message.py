@@ -23,7 +23,7 @@ class ViewSpec(Frozen):
     """A strided view of a buffer that came with the order."""
 
     name: str
-    """The checkpoint's tensor."""
+    """The key of what is held there."""
     buffer: int
     offset: int
     """In elements of the buffer."""
@@ -49,15 +49,19 @@ class Order(Frozen):
 
 
 class HeldSpec(Frozen):
-    """A tensor that the engine holds."""
+    """A checkpoint tensor, or a box of one, that the engine holds."""
 
     name: str
+    """The checkpoint's tensor; several boxes of it may be held."""
+    key: str
+    """No two have the same."""
     shape: tuple[int, ...]
+    """Of the box, with as many dimensions as the checkpoint's tensor."""
     dtype: str
     """torch's name, such as bfloat16."""
     transform: Literal["same", "minus_exp"]
-    part: tuple[int, int, int] | None = None
-    """(dimension, start, length) of what is held of the checkpoint's tensor; None is the whole."""
+    start: tuple[int, ...] | None = None
+    """Where the box begins in each dimension of the checkpoint's tensor; None is the whole."""
 
 
 class Answer(Frozen):

@@ -59,7 +59,7 @@ def _carry_out(model: Any, order: Order, given: dict[str, Tensor]) -> Answer:
     buffers = [tensor for name, tensor in sorted(given.items()) if name.startswith(BUFFER)]
     match order.do:
         case "describe":
-            return Answer(held=tuple(_described(name, held) for name, held in state.held.items()))
+            return Answer(held=tuple(map(_described, state.held.values())))
         case "poison":
             for held in state.held.values():
                 held.view.view(torch.uint8).fill_(_POISON)
@@ -109,12 +109,13 @@ def _state(model: Any) -> _State:
     return state
 
 
-def _described(name: str, held: Held) -> HeldSpec:
+def _described(held: Held) -> HeldSpec:
     view = held.view
     return HeldSpec(
-        name=name,
+        name=held.name,
+        key=held.key,
         shape=tuple(view.shape),
         dtype=str(view.dtype).removeprefix("torch."),
         transform=held.transform,
-        part=(held.part.dim, held.part.start, held.part.length) if held.part else None,
+        start=held.start,
     )
