@@ -17,6 +17,7 @@ from nemotron_rl.checkpoint.tensor_table import TensorSpec, tensor_table
 from nemotron_rl.checkpoint.writer import write_json
 from nemotron_rl.config.rollout import SglangSettings
 from nemotron_rl.rollout.sglang.engine import SglangEngine
+from nemotron_rl.sync.placed import Placed
 
 LAYERS = (0, 1, 7, 8)
 _DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32}
@@ -28,7 +29,7 @@ def join() -> int:
     if "RANK" not in os.environ:
         os.environ.update(alone)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl")
     return dist.get_world_size()
 
 
@@ -73,9 +74,9 @@ class MadeUpWeights:
         torch._foreach_mul_(list(self._tensors.values()), 1.01)
         torch.cuda.synchronize()
 
-    def local_views(self) -> Mapping[str, Tensor]:
+    def local_views(self) -> list[Placed]:
         """See sync.colocated.WeightSource."""
-        return self._tensors
+        return [Placed.whole(name, tensor) for name, tensor in self._tensors.items()]
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See sync.colocated.WeightSource."""
