@@ -59,28 +59,17 @@ class Digester:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         """The tensors may change but must not move."""
         self._tensors = list(tensors)
-        self._in_place: Callable[[], Tensor] | None = None
+        self._on_device: Callable[[], Tensor] | None = None
         if self._tensors and self._tensors[0].is_cuda:
             from nemotron_rl.ops.digest_cuda import prepare
 
-            words = [as_words(tensor) for tensor in self._tensors]
-            alias = [w.data_ptr() == tensor.data_ptr() for w, tensor in zip(words, self._tensors, strict=True)]
-            # What had to be copied to be read as words must be copied anew each time.
-            self._copied = [i for i, same in enumerate(alias) if not same and len(words[i])]
-            kept = [w if same else w[:0] for w, same in zip(words, alias, strict=True)]
-            self._in_place = prepare(kept, [tensor.nbytes for tensor in self._tensors])
+            self._on_device = prepare(self._tensors)
 
     def run(self) -> Tensor:
         """See `digests`."""
-        if self._in_place is None:
+        if self._on_device is None:
             return torch.tensor([digest(tensor) for tensor in self._tensors], dtype=torch.int64)
-        out_N = self._in_place()
-        if self._copied:
-            from nemotron_rl.ops.digest_cuda import prepare
-
-            copied = [self._tensors[i] for i in self._copied]
-            out_N[self._copied] = prepare([as_words(one) for one in copied], [one.nbytes for one in copied])()
-        return out_N
+        return self._on_device()
 
 
 def digests(tensors: Sequence[Tensor]) -> Tensor:

@@ -85,13 +85,30 @@ def _mix(x: tl.tensor, A: tl.constexpr, B: tl.constexpr) -> tl.tensor:
     return x ^ (x >> 32)
 
 
-def prepare(words: Sequence[Tensor], nbytes: Sequence[int]) -> Callable[[], Tensor]:
-    """A function that computes the digests, int64 [n], of these int32 tensors, which it keeps, where they lie now.
+def prepare(tensors: Sequence[Tensor]) -> Callable[[], Tensor]:
+    """A function that computes the digests, int64 [n], of these tensors of one device, which must not move.
 
-    Args:
-        words: From `as_words`, all on one device.
-        nbytes: How many bytes the tensors had before they were padded to words.
+    What lies in memory in another order, or at an address that 4 does not divide, is copied anew at each call.
     """
+    words = [digest.as_words(tensor) for tensor in tensors]
+    same = [w.data_ptr() == tensor.data_ptr() for w, tensor in zip(words, tensors, strict=True)]
+    copied = [index for index, place in enumerate(same) if not place and len(words[index])]
+    nbytes = [tensor.nbytes for tensor in tensors]
+    kept = [w if place else w.new_empty(0) for w, place in zip(words, same, strict=True)]
+    in_place = _launches(kept, nbytes)
+
+    def run() -> Tensor:
+        out_N = in_place()
+        if copied:
+            anew = [digest.as_words(tensors[index]) for index in copied]
+            out_N[copied] = _launches(anew, [nbytes[index] for index in copied])()
+        return out_N
+
+    return run
+
+
+def _launches(words: Sequence[Tensor], nbytes: Sequence[int]) -> Callable[[], Tensor]:
+    """The same for int32 tensors, which it keeps; they had `nbytes` bytes before they were padded to whole words."""
     device = words[0].device
     table_C4 = chunks([w.data_ptr() for w in words], [len(w) for w in words])
     length_N = torch.tensor([digest.signed(digest.of_length(n)) for n in nbytes], dtype=torch.int64).to(device)
