@@ -20,7 +20,7 @@ from nemotron_rl.cluster.factory import open_cluster
 from nemotron_rl.config.colocation import check_colocation
 from nemotron_rl.config.geometry import Geometry
 from nemotron_rl.config.parallel import check_parallel
-from nemotron_rl.config.routing import replays_routes
+from nemotron_rl.config.routing import check_expert_bias, replays_routes
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.prompts import load_prompts
 from nemotron_rl.errors import InputError
@@ -57,6 +57,8 @@ def check_source(settings: Settings) -> None:
     if config is not None:
         check_split(settings, config)
         replays_routes(settings, _moe_layers(config))
+        pattern = read_pattern(config)
+        check_expert_bias(settings, pattern.main, pattern.mtp)
 
 
 def known_moe_layers(settings: Settings) -> int | None:
