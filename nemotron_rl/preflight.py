@@ -20,16 +20,17 @@ from nemotron_rl.cluster.factory import open_cluster
 from nemotron_rl.config.colocation import check_colocation
 from nemotron_rl.config.geometry import Geometry
 from nemotron_rl.config.parallel import check_parallel
-from nemotron_rl.config.routing import replays_routes
+from nemotron_rl.config.routing import check_expert_bias, replays_routes
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.data.prompts import load_prompts
 from nemotron_rl.errors import InputError
+from nemotron_rl.megatron.checkpointing.choice import check_resume
 from nemotron_rl.paths import check_path, nearest_existing
 from nemotron_rl.store.artifacts import open_store
 
 
 def preflight(settings: Settings, *, surroundings: bool = True) -> None:
-    """Check source, layers, split, prompts, output folder, store and cluster. Downloads nothing and leaves nothing.
+    """Check source, layers, split, prompts, resumed checkpoint, output folder, store and cluster; changes nothing.
 
     Args:
         settings: The run's.
@@ -43,6 +44,7 @@ def preflight(settings: Settings, *, surroundings: bool = True) -> None:
     for path in (settings.data.train_file, settings.data.eval_file):
         if path is not None:
             load_prompts(path)
+    check_resume(settings.run_dir, settings)
     check_writable(settings.output_dir)
     check_store(settings, probe=surroundings)
     if surroundings:
@@ -55,6 +57,8 @@ def check_source(settings: Settings) -> None:
     if config is not None:
         check_split(settings, config)
         replays_routes(settings, _moe_layers(config))
+        pattern = read_pattern(config)
+        check_expert_bias(settings, pattern.main, pattern.mtp)
 
 
 def known_moe_layers(settings: Settings) -> int | None:

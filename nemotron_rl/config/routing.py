@@ -1,6 +1,6 @@
-"""Whether a run replays the engine's expert choices in the trainer. Pure.
+"""Whether a run replays the engine's expert choices in the trainer, and can move the expert bias. Pure.
 
-Not a rule of the settings: it depends on the model, which only preflight and the job know.
+Not rules of the settings: they depend on the model, which only preflight and the job know.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from nemotron_rl.config.problem import Problem, raise_problems
 from nemotron_rl.config.settings import Settings
 
 KEY = "train.moe.routing_replay"
+BIAS_KEY = "train.moe.expert_bias"
 UNTRIED = {"sglang": "recording with SGLang 0.5.16 has not been run on a GPU yet"}
 """Engines that can record but are not asked to by `auto`, and why."""
 
@@ -24,6 +25,20 @@ def replays_routes(settings: Settings, moe_layers: int) -> bool:
         message = "the model has no mixture-of-experts layer whose routes could be replayed; use auto or off"
         raise_problems([Problem(KEY, message, wanted)])
     return wanted == "on" or (wanted == "auto" and not why_off(settings, moe_layers))
+
+
+def check_expert_bias(settings: Settings, trunk: str, head: str) -> None:
+    """Refuse to update the expert bias of a model that trains no router; block letters of its trunk and MTP head.
+
+    Raises:
+        SettingsError: the settings ask for it.
+    """
+    trained = trunk + (head if settings.train.mtp.enabled else "")
+    if settings.train.moe.expert_bias == "updated" and "E" not in trained:
+        message = "the model has no mixture-of-experts layer whose bias could be updated; use frozen"
+        if "E" in head:
+            message += ", or train.mtp.enabled = true, for its MTP head has one"
+        raise_problems([Problem(BIAS_KEY, message, "updated")])
 
 
 def replay_text(settings: Settings, moe_layers: int | None) -> str:

@@ -37,12 +37,22 @@ def _refused(entries: Entries) -> Iterator[Problem]:
 
 
 def _accepted_by_accident(entries: Entries) -> Iterator[Problem]:
-    """What pydantic would convert without a word: true as 1, and numbers that JSON cannot hold."""
+    """What pydantic would convert without a word: true as 1, and numbers that JSON cannot hold, as text too."""
     for path, (value, origin) in entries.items():
         if isinstance(value, bool) and not accepts(path, bool):
             yield Problem(path, f"should be {_type_name(path)}, not a boolean", value, origin)
-        elif isinstance(value, float) and not math.isfinite(value):
+        elif not _finite(path, value):
             yield Problem(path, "should be a finite number", value, origin)
+
+
+def _finite(path: str, value: object) -> bool:
+    """False for infinities and NaN where a number is meant: pydantic reads them out of `inf`, which YAML calls text."""
+    if isinstance(value, str) and accepts(path, float):
+        try:
+            value = float(value)
+        except ValueError:
+            return True  # refused for what it is
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _split(location: tuple[int | str, ...]) -> tuple[str, tuple[int | str, ...]]:

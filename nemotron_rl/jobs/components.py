@@ -6,10 +6,10 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 
-from nemotron_rl.checkpoint.spelling import read_pattern
+from nemotron_rl.checkpoint.spelling import Pattern, read_pattern
 from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
 from nemotron_rl.config.colocation import check_colocation
-from nemotron_rl.config.routing import replays_routes
+from nemotron_rl.config.routing import check_expert_bias, replays_routes
 from nemotron_rl.data.prompts import Prompt, load_prompts
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.megatron.model import build_model
@@ -29,8 +29,11 @@ def training_prompts(request: TrainRequest) -> list[Prompt]:
 
 def routes_wanted(request: TrainRequest) -> bool:
     """Whether the engine is asked for each token's experts; SettingsError when it must be and cannot."""
-    config = json.loads((request.start / "config.json").read_text())
-    return replays_routes(request.settings, read_pattern(config).main.count("E"))
+    return replays_routes(request.settings, _pattern(request).main.count("E"))
+
+
+def _pattern(request: TrainRequest) -> Pattern:
+    return read_pattern(json.loads((request.start / "config.json").read_text()))
 
 
 def open_engine(request: TrainRequest) -> Engine:
@@ -76,8 +79,13 @@ def engine_asleep(engine: Engine, sync: WeightSync, version: int) -> Iterator[No
 
 
 def build_trainer(request: TrainRequest) -> Trainer:
-    """The trainer with the starting weights, and a copy of them when the KL penalty needs it."""
-    settings = request.settings
+    """The trainer with the starting weights, and a copy of them when the KL penalty needs it.
+
+    Raises:
+        SettingsError: when the expert bias is to be updated and there is none.
+    """
+    settings, pattern = request.settings, _pattern(request)
+    check_expert_bias(settings, pattern.main, pattern.mtp)
     model = build_model(
         request.start,
         settings.model,

@@ -45,6 +45,14 @@ class RoutingReplay:
     """Those of the trunk in the order of layers, then those of the MTP head."""
     layers: Sequence[int]
     """Which of the trunk's MoE layers this rank has, counted over all pipeline stages."""
+    updated: Sequence[Any] | None = None
+    """Megatron's routers whose expert bias moves in an update, of the trunk and of the MTP head; None: it is frozen."""
+
+    def biases(self) -> Tensor | None:
+        """A copy of all expert biases of this rank that updates move, fp32 [M * E]; None where they are frozen."""
+        if self.updated is None:
+            return None
+        return torch.cat([torch.zeros(0), *(router.expert_bias.detach().flatten().cpu() for router in self.updated)])
 
     def start_pass(self, *, backward: bool) -> None:
         """Forget the last pass; `backward`: gradients follow, and perhaps recomputation."""
@@ -166,7 +174,8 @@ def attach(hybrids: Sequence[Any], pattern: str, *, expert_bias_frozen: bool) ->
         if not expert_bias_frozen:
             router.register_forward_hook(replay.discount_padding)
         replays.append(replay)
-    return RoutingReplay(replays, [moe_layers.index(router.layer_number) for router in trunk])
+    layers = [moe_layers.index(router.layer_number) for router in trunk]
+    return RoutingReplay(replays, layers, None if expert_bias_frozen else (*trunk, *head))
 
 
 def _routers(module: Any) -> list[Any]:

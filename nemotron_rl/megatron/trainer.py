@@ -101,8 +101,9 @@ class Trainer:
         self._optimizer.zero_grad()
         lr = learning_rate(self._schedule)
         division = self._divide(batch)
+        biases_N = self._model.routing.biases()
         reported = passes.forward_backward(self._model, division.micro_batches, self._loss_function(loss), mtp)
-        routing = self._routing_metrics()
+        routing = self._routing_metrics() | self._bias_metrics(biases_N)
         grad_norm = self._step()
         sums = _reduced(_added(reported))
         means = {name: value / max(tokens, 1) for name, value in sums.items()} | routing
@@ -167,6 +168,22 @@ class Trainer:
         torch.distributed.all_reduce(counts)
         changed, replayed = counts.tolist()
         return {"routing/changed": changed / replayed} if replayed else {}
+
+    def _bias_metrics(self, before_N: Tensor | None) -> dict[str, float]:
+        """How far the last pass moved the expert biases of all ranks, at most and on average."""
+        after_N = self._model.routing.biases()
+        if before_N is None or after_N is None:
+            return {}
+        moved_N = (after_N.double() - before_N.double()).abs()
+        # A pipeline stage without MoE layer has none.
+        largest = torch.tensor(max(moved_N.tolist(), default=0.0), dtype=torch.float64).to(process.device())
+        sums = torch.tensor([float(moved_N.sum()), len(moved_N)], dtype=torch.float64).to(process.device())
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        torch.distributed.all_reduce(sums)
+        total, count = sums.tolist()
+        if not count:
+            return {}
+        return {"routing/bias_change_max": float(largest), "routing/bias_change_mean": total / count}
 
     def _global_counts(self, batch: Batch) -> list[int]:
         """Response tokens and, for each MTP depth, targets of all data-parallel ranks."""

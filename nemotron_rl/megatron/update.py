@@ -30,7 +30,7 @@ class Update:
     lr: float
     """Learning rate of the step."""
     means: dict[str, float]
-    """Means over response tokens of the loss terms' values."""
+    """Means over response tokens of the loss terms' values, and figures of the update's routes and expert biases."""
     response_tokens: int
     """Tokens of responses of all ranks, over which means are taken."""
     tokens: int
@@ -63,7 +63,8 @@ def summed_up(updates: Sequence[Update]) -> Update:
     """One report of several updates; of one, that one.
 
     Loss and gradient norms: the mean over updates, each of which is one over its own tokens. Means of tokens, such as
-    the clip fraction: over the tokens of all updates. Learning rate: the last. Tokens: the sum.
+    the clip fraction: over the tokens of all updates; but the largest of what ends in `_max`. Learning rate: the last.
+    Tokens: the sum.
     """
     if len(updates) == 1:
         return updates[0]
@@ -74,7 +75,7 @@ def summed_up(updates: Sequence[Update]) -> Update:
         updates[-1],
         loss=fmean(one.loss for one in updates),
         grad_norm=fmean(one.grad_norm for one in updates),
-        means={name: _weighted((one.means[name] for one in updates), response_tokens) for name in updates[0].means},
+        means={name: _mean(name, [one.means[name] for one in updates], response_tokens) for name in updates[0].means},
         response_tokens=sum(response_tokens),
         tokens=sum(tokens),
         padding=1 - sum(tokens) / sum(one.tokens / (1 - one.padding) for one in updates),
@@ -82,6 +83,10 @@ def summed_up(updates: Sequence[Update]) -> Update:
         mtp_grad_norm=fmean(mtp_norms) if mtp_norms else None,
         updates=len(updates),
     )
+
+
+def _mean(name: str, values: Sequence[float], weights: Sequence[int]) -> float:
+    return max(values) if name.endswith("_max") else _weighted(values, weights)
 
 
 def _mtp(updates: Sequence[Update]) -> dict[int, MtpReport]:

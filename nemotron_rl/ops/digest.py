@@ -1,15 +1,27 @@
-"""A 64-bit digest of a tensor's bytes that a GPU computes at close to the speed of reading them.
+"""A 64-bit digest of a tensor's bytes that a GPU computes as fast as it can read them.
 
-The bytes are read as little-endian 32-bit words w_i, zero-padded at the end. With all arithmetic modulo 2^32,
+The bytes, in row-major order, are little-endian 32-bit words, zero-padded at the end to a whole word. The words fill
+tiles of ROWS x COLUMNS, row by row; only the last tile may be partly filled. Column c, counted through all tiles from
+0, holds up to ROWS words w_r. With all arithmetic modulo 2^64,
 
-    h_i = w_i xor (i * 0x9E3779B1)
-    h_i = (h_i xor h_i >> 15) * 0x85EBCA6B
-    low = sum of (h_i xor h_i >> 13)
-    high = sum of g_i xor (g_i >> 16)   where g_i = (h_i xor h_i >> 13) * 0xC2B2AE35
+    s_c    = c * PLACE + sum over r of w_r * KEYS[r]
+    digest = mix(bytes xor LENGTH) + sum over c of mix(s_c)         over the columns that hold a word
+    mix(x) = shift(B * shift(A * shift(x)))                         where shift(x) = x xor (x >> 32)
 
-and the digest is high * 2^32 + low. The mixing steps are those of MurmurHash3's finalizer (Appleby, public domain),
-each of which is a bijection, so a single changed word always changes the digest; sums do not depend on the order in
-which blocks are added up. It finds faults, not forgeries.
+KEYS, PLACE and LENGTH are fixed random odd numbers. A word costs two multiply-adds, and a GPU's thread adds up columns
+without asking another thread; only every ROWS-th word pays for the mixing. What that finds:
+
+- One changed word, always: s_c changes by d * KEYS[r], which is not 0 since 0 < |d| < 2^32 and the key is odd, and
+  mix, made of xor-shifts and products with odd numbers, is a bijection: one term of the sum changes.
+- Two words of a column exchanged, and the sign bits of any of its words flipped, always: no difference of two keys is
+  a multiple of 2^33, nor is a sum of any of them with any signs (tests/ops/test_digest_keys.py).
+- Other bytes within one column unless sum of d_r * KEYS[r] = 0, which for words d_r that do not know the keys has a
+  chance of at most 2^-32, and of 2^-63 once one d_r is odd: this is multilinear hashing (Lemire and Kaser 2014,
+  arXiv 1202.4961), which is why the sum keeps 64 bits. Modulo 2^32, negating a float32 tensor would change nothing.
+- Zeros appended within the last columns, always: the digest changes by mix(bytes xor LENGTH) alone.
+- Anything else, a block that moved or two tensors exchanged, unless two sums of mixed 64-bit numbers meet by chance.
+
+The order in which columns are added up is free. The digest finds faults, not forgeries.
 """
 
 from __future__ import annotations
@@ -19,9 +31,26 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-POSITION, FIRST, SECOND = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
-_MASK = 0xFFFFFFFF
-_BLOCK = 1 << 22
+# R rows and C columns of tiles · N tensors or words · L the shift's low half
+ROWS, COLUMNS = 16, 512
+TILE = ROWS * COLUMNS
+_TILES_AT_ONCE = 64
+_LOW = 0xFFFFFFFF
+_WORD = 1 << 64
+
+
+def _random(index: int) -> int:
+    """Output number `index` of SplitMix64 seeded with 0 (Steele, Lea, Flood 2014), made odd."""
+    z = index * 0x9E3779B97F4A7C15 % _WORD
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % _WORD
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % _WORD
+    return z ^ z >> 31 | 1
+
+
+KEYS = tuple(_random(1 + row) for row in range(ROWS))
+PLACE, LENGTH = _random(1 + ROWS), _random(2 + ROWS)
+# The multipliers of MurmurHash3's 64-bit finalizer (Appleby, public domain).
+A, B = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53
 
 
 class Digester:
@@ -30,32 +59,23 @@ class Digester:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         """The tensors may change but must not move."""
         self._tensors = list(tensors)
-        self._in_place: Callable[[], Tensor] | None = None
+        self._on_device: Callable[[], Tensor] | None = None
         if self._tensors and self._tensors[0].is_cuda:
             from nemotron_rl.ops.digest_cuda import prepare
 
-            words = [as_words(tensor) for tensor in self._tensors]
-            alias = [w.data_ptr() == tensor.data_ptr() for w, tensor in zip(words, self._tensors, strict=True)]
-            # What had to be copied to be read as words must be copied anew each time.
-            self._copied = [i for i, same in enumerate(alias) if not same and len(words[i])]
-            self._in_place = prepare([w if same else w[:0] for w, same in zip(words, alias, strict=True)])
+            self._on_device = prepare(self._tensors)
 
     def run(self) -> Tensor:
         """See `digests`."""
-        if self._in_place is None:
+        if self._on_device is None:
             return torch.tensor([digest(tensor) for tensor in self._tensors], dtype=torch.int64)
-        out_N = self._in_place()
-        if self._copied:
-            from nemotron_rl.ops.digest_cuda import prepare
-
-            out_N[self._copied] = prepare([as_words(self._tensors[i]) for i in self._copied])()
-        return out_N
+        return self._on_device()
 
 
 def digests(tensors: Sequence[Tensor]) -> Tensor:
     """Digest of each tensor's bytes in row-major order, int64 [len(tensors)], on the tensors' device.
 
-    On a GPU all tensors together take one kernel launch.
+    On a GPU all tensors together take one kernel launch, or two where some begin at an address that 16 does not divide.
     """
     return Digester(tensors).run()
 
@@ -63,12 +83,30 @@ def digests(tensors: Sequence[Tensor]) -> Tensor:
 def digest(tensor: Tensor) -> int:
     """The same of one tensor, in plain torch, as a signed 64-bit number."""
     words_N = as_words(tensor)
-    low = high = 0
-    for start in range(0, len(words_N), _BLOCK):
-        first, second = _mixed(words_N[start : start + _BLOCK].long() & _MASK, start)
-        low, high = low + int(first.sum()), high + int(second.sum())
-    value = (high & _MASK) << 32 | (low & _MASK)
-    return value - (1 << 64) if value >= 1 << 63 else value
+    total = of_length(tensor.nbytes)
+    step = _TILES_AT_ONCE * TILE
+    whole = len(words_N) - len(words_N) % TILE
+    for start in range(0, whole, step):
+        block_TRC = words_N[start : min(start + step, whole)].view(-1, ROWS, COLUMNS)
+        total += _mixed_sum(block_TRC, start // ROWS)
+    if rest := len(words_N) - whole:
+        columns = min(rest, COLUMNS)
+        padded_N = torch.nn.functional.pad(words_N[whole:], (0, -rest % columns))
+        total += _mixed_sum(padded_N.view(1, -1, columns), whole // ROWS)
+    return signed(total)
+
+
+def of_length(nbytes: int) -> int:
+    """What a tensor's length adds to its digest, in 0..2^64."""
+    x = nbytes ^ LENGTH
+    for factor in (A, B):
+        x = (x ^ x >> 32) * factor % _WORD
+    return x ^ x >> 32
+
+
+def signed(value: int) -> int:
+    """`value` modulo 2^64 as torch.int64 holds it."""
+    return (value + (1 << 63)) % _WORD - (1 << 63)
 
 
 def as_words(tensor: Tensor) -> Tensor:
@@ -76,23 +114,24 @@ def as_words(tensor: Tensor) -> Tensor:
     data = tensor.detach().contiguous().view(-1).view(torch.uint8)
     if len(data) % 4:
         data = torch.nn.functional.pad(data, (0, -len(data) % 4))
-    if data.data_ptr() % 4:
+    if data.data_ptr() % 4 or data.storage_offset() % 4:  # an empty tensor has no address, but an offset
         data = data.clone()
     return data.view(torch.int32)
 
 
-def _mixed(word_N: Tensor, first_index: int) -> tuple[Tensor, Tensor]:
-    """What word i adds to the low and to the high half, as int64 below 2^32."""
-    index_N = torch.arange(first_index, first_index + len(word_N), device=word_N.device)
-    h_N = word_N ^ _times(index_N & _MASK, POSITION)
-    h_N = _times(h_N ^ h_N >> 15, FIRST)
-    h_N = h_N ^ h_N >> 13
-    g_N = _times(h_N, SECOND)
-    return h_N, g_N ^ g_N >> 16
+def _mixed_sum(word_TRC: Tensor, first_column: int) -> int:
+    """Sum of mix(s_c) over the columns of some tiles, up to a multiple of 2^64. int64 arithmetic wraps."""
+    tiles, rows, columns = word_TRC.shape
+    count = tiles * columns
+    s_TC = torch.arange(first_column, first_column + count, device=word_TRC.device).view(tiles, columns)
+    s_TC *= signed(PLACE)
+    for row in range(rows):
+        s_TC.add_(word_TRC[:, row].long().bitwise_and_(_LOW), alpha=signed(KEYS[row]))
+    for factor in (A, B):
+        s_TC = _shift(s_TC).mul_(signed(factor))
+    return int(_shift(s_TC).sum())
 
 
-def _times(value_N: Tensor, factor: int) -> Tensor:
-    """value * factor modulo 2^32 without leaving int64: the factor is taken in two halves."""
-    low = value_N * (factor & 0xFFFF)
-    high = (value_N * (factor >> 16) & 0xFFFF) << 16
-    return low + high & _MASK
+def _shift(x_TC: Tensor) -> Tensor:
+    """x xor (x >> 32), in place; torch shifts the sign in, so it is masked away."""
+    return x_TC.bitwise_xor_((x_TC >> 32).bitwise_and_(_LOW))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemotron_rl.config.fields import flat, leaves, nested
+from nemotron_rl.config.fields import accepts, flat, leaves, nested
 from nemotron_rl.config.load import load, load_settings
 from nemotron_rl.config.presets import preset_names
 from nemotron_rl.config.settings import Settings
@@ -136,6 +136,15 @@ def test_a_hundred_errors_still_fit_on_a_screen():
 )
 def test_a_wrong_value_is_explained(override, expected):
     assert expected in message(None, overrides=[override])
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "Infinity", ".inf", "1e999", "nan", ".NaN"])
+def test_every_number_among_the_settings_has_to_be_finite(number):
+    keys = [path for path in leaves() if accepts(path, float)]
+    assert len(keys) > 20
+    for key in keys:
+        assert f"{key} = " in (text := message(overrides=[f"{key}={number}"])) and "should be a finite number" in text
+        assert "should be a finite number" in message(environ={"NEMOTRON_RL_" + key.replace(".", "__").upper(): number})
 
 
 def test_a_rule_is_not_reported_about_a_key_that_is_wrong_anyway():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from nemotron_rl.config.load import load_settings
-from nemotron_rl.config.routing import replay_text, replays_routes, why_off
+from nemotron_rl.config.routing import check_expert_bias, replay_text, replays_routes, why_off
 from nemotron_rl.errors import SettingsError
 
 CUDA = {"model.backend": "cuda", "model.dtype": "bf16", "rollout.engine": "sglang"}
@@ -34,6 +36,24 @@ def test_a_demand_that_cannot_be_met_is_refused() -> None:
     settings = load_settings("tiny", overrides={"train.moe.routing_replay": "on"}, environ={})
     with pytest.raises(SettingsError, match="no mixture-of-experts layer whose routes could be replayed"):
         replays_routes(settings, 0)
+
+
+@pytest.mark.parametrize(
+    ("bias", "trunk", "head", "trains_head", "says"),
+    [
+        ("updated", "ME*E", "", True, ""),
+        ("updated", "ME*E", "*E", False, ""),
+        ("updated", "M*-", "*E", True, ""),
+        ("updated", "M*-", "*E", False, r"use frozen, or train\.mtp\.enabled = true"),
+        ("updated", "M*-", "", True, "no mixture-of-experts layer whose bias could be updated; use frozen$"),
+        ("frozen", "M*-", "", True, ""),
+    ],
+)
+def test_a_bias_that_is_nowhere_is_not_updated(bias: str, trunk: str, head: str, trains_head: bool, says: str) -> None:
+    changes = {"train.moe.expert_bias": bias, "train.mtp.enabled": trains_head}
+    settings = load_settings("tiny", overrides=changes, environ={})
+    with pytest.raises(SettingsError, match=says) if says else nullcontext():
+        check_expert_bias(settings, trunk, head)
 
 
 def test_why_not_is_said() -> None:

@@ -131,6 +131,7 @@ def claims(checkpoint: Path) -> dict[str, Any]:
     after = exported(trainer)
     seen["frozen"] = [n for n, t in before.items() if not torch.equal(t.view(torch.int32), after[n].view(torch.int32))]
     seen["changed"] = update.metrics("train")["routing/changed"]
+    seen["frozen_metrics"] = [name for name in update.metrics("train") if "bias" in name]
     seen["without"] = "routing/changed" in trainer.update(without, surrogate_of_ones).metrics("train")
     seen["updated"] = updated(checkpoint, batch, engine)
     return seen
@@ -192,8 +193,8 @@ def updated(checkpoint: Path, batch: Batch, engine: Any) -> dict[str, Any]:
         model = build_model(checkpoint, ModelSettings(dtype=dtype), ParallelSettings(), mtp=MTP, moe=moe)
         trainer = Trainer(model, MOVING, steps=9, mtp=MTP, micro_batch_size=4)
         before = biases(trainer)
-        trainer.update(batch, surrogate_of_ones)
-        seen[dtype] = {"before": before, "after": biases(trainer)}
+        update = trainer.update(batch, surrogate_of_ones).metrics("train")
+        seen[dtype] = {"before": before, "after": biases(trainer), "update": update}
         if dtype == "fp32":
             push(trainer.weights, engine, version=7)
             seen["engine"] = {name: engine.tensor(name).clone() for name in before}

@@ -142,6 +142,7 @@ def test_the_reference_model_routes_for_itself(one: dict[str, Any]) -> None:
 
 def test_a_frozen_bias_is_left_bit_for_bit(one: dict[str, Any]) -> None:
     assert one["frozen"] == []
+    assert one["frozen_metrics"] == []
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -155,6 +156,25 @@ def test_an_updated_bias_moves_in_fp32(dtype: str, one: dict[str, Any]) -> None:
         moved += int((step != 0).sum())
         assert float(step.abs().max()) <= 1.1e-3
     assert moved > len(before)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_how_far_the_biases_moved_is_reported(dtype: str, one: dict[str, Any]) -> None:
+    before, after, update = (one["updated"][dtype][key] for key in ("before", "after", "update"))
+    moved_N = torch.cat([(after[name].double() - start.double()).abs().flatten() for name, start in before.items()])
+    assert update["routing/bias_change_max"] == float(moved_N.max()) > 0
+    assert update["routing/bias_change_mean"] == pytest.approx(float(moved_N.mean()), rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layout", ["one", *SPLITS])
+def test_every_layout_reports_the_moves_of_all_layers(
+    layout: str, mode: str, seen_in: Any, one: dict[str, Any]
+) -> None:
+    update = seen_in(layout)[mode]["update"]
+    assert update["routing/bias_change_max"] == pytest.approx(0.125, rel=1e-3)
+    want = one["padded"]["update"]["routing/bias_change_mean"]
+    assert update["routing/bias_change_mean"] == pytest.approx(want, rel=1e-6)
 
 
 def test_an_updated_bias_is_synced_and_proved(one: dict[str, Any]) -> None:

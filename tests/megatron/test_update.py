@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nemotron_rl.megatron.update import MtpReport, Update, summed_up
@@ -35,6 +37,11 @@ def test_means_are_over_the_tokens_of_all_updates_and_norms_over_updates() -> No
     assert (both.loss, both.grad_norm, both.lr, both.mtp_grad_norm) == (5.0, 10.0, 0.2, 5.0)
     assert (both.response_tokens, both.tokens, both.updates) == (40, 80, 2)
     assert both.padding == pytest.approx(0.5)
+
+
+def test_the_largest_of_several_updates_is_the_largest() -> None:
+    one, other = (replace(update(n, 0, {}, 0.1), means={"routing/bias_change_max": 1 / n}) for n in (10, 30))
+    assert summed_up([one, other]).means == {"routing/bias_change_max": 0.1}
 
 
 def test_no_mtp_loss_stays_none() -> None:

@@ -90,6 +90,13 @@ def test_prompt_files_are_known_by_their_content(make_settings, tmp_path):
         ({"slice__layers": [0, 1]}, (SliceError, SettingsError), "attention"),
         ({"store__uri": "file:///proc/nothing"}, InputError, "cannot write"),
         ({"output_dir": "/proc/nothing"}, InputError, "cannot write"),
+        ({"train__resume": "/no/such/run"}, InputError, "/no/such/run: it does not exist"),
+        (
+            {"slice__layers": [0, 3], "slice__mtp": "drop", "train__moe__expert_bias": "updated"},
+            SettingsError,
+            "no mixture-of-experts layer whose bias",
+        ),
+        ({"train__resume": 3}, InputError, "step_3 is not a complete checkpoint; complete steps: none"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(make_settings, tmp_path, changes, error, says):

@@ -53,6 +53,16 @@ def choose(own: StepStore, settings: Settings, inputs: tuple[str, ...]) -> Choic
     return choice
 
 
+def check_resume(run_dir: Path, settings: Settings) -> None:
+    """The checkpoint that `train.resume` means is there, as far as manifests tell; changes nothing and needs no lock.
+
+    Raises:
+        InputError: it is not.
+        StoreError: its manifest is broken.
+    """
+    _wanted(StepStore(run_dir / FOLDER), settings.train.resume)
+
+
 def before(run_dir: Path, step: int, settings: Settings) -> Choice | None:
     """The newest complete checkpoint of a run that has seen at most `step` updates; None for the starting weights."""
     store = StepStore(run_dir / FOLDER)
@@ -90,5 +100,9 @@ def _located(path: Path) -> tuple[StepStore, int]:
         return StepStore(path.parent), int(named[1])
     store = StepStore(path / FOLDER if (path / FOLDER).is_dir() else path)
     if not (steps := store.complete()):
-        raise InputError(f"train.resume = {path}: there is no complete checkpoint")
+        what = "there is no complete checkpoint" if path.exists() else "it does not exist"
+        raise InputError(
+            f"train.resume = {path}: {what}\n"
+            f"  Give a run's folder, its {FOLDER} or one step_N in that, or none to start from step 0."
+        )
     return store, steps[-1]

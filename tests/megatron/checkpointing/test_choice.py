@@ -12,7 +12,7 @@ from nemotron_rl.config.fields import leaves
 from nemotron_rl.config.load import load_settings
 from nemotron_rl.config.settings import Settings
 from nemotron_rl.errors import InputError, StoreError
-from nemotron_rl.megatron.checkpointing.choice import choose
+from nemotron_rl.megatron.checkpointing.choice import check_resume, choose
 from nemotron_rl.megatron.checkpointing.record import FREE, Record, check_resumable, trajectory
 from nemotron_rl.store.manifest import Manifest
 from nemotron_rl.store.steps import StepStore, file_entry
@@ -98,9 +98,25 @@ def test_another_run_is_taken_over_once(own: StepStore, other: StepStore, form: 
 def test_what_is_not_there_is_refused_and_nothing_is_deleted(own: StepStore, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="complete steps: 3, 6, 9"):
         chosen(own, 5)
-    with pytest.raises(InputError, match="no complete checkpoint"):
+    with pytest.raises(InputError, match="nowhere: it does not exist"):
         chosen(own, str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="there is no complete checkpoint"):
+        chosen(own, str(tmp_path))
     assert own.complete() == [3, 6, 9]
+
+
+def test_what_is_not_there_can_be_known_beforehand(own: StepStore, other: StepStore, tmp_path: Path) -> None:
+    run_dir = own.root.parent
+    gone = str(other.root / "step_4")
+    for there in ("auto", "none", 6, gone, str(other.root), str(other.root.parent)):
+        check_resume(run_dir, settings(train__resume=there))
+    for missing in (5, str(tmp_path / "nowhere"), str(tmp_path), str(other.root / "step_5")):
+        with pytest.raises(InputError):
+            check_resume(run_dir, settings(train__resume=missing))
+    assert (own.complete(), other.complete()) == ([3, 6, 9], [2, 4])
+    save(own, 10, settings(train__resume=gone))
+    other.remove(4)
+    check_resume(run_dir, settings(train__resume=gone))  # the job would go on from step 10
 
 
 def test_a_checkpoint_of_a_newer_format_or_beyond_the_last_step_is_refused(tmp_path: Path) -> None:
