@@ -17,6 +17,7 @@ from nemotron_rl.checkpoint.tensor_table import TensorSpec, tensor_table
 from nemotron_rl.checkpoint.writer import write_json
 from nemotron_rl.config.rollout import SglangSettings
 from nemotron_rl.rollout.sglang.engine import SglangEngine
+from nemotron_rl.sync.placed import Placed
 
 LAYERS = (0, 1, 7, 8)
 _DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32}
@@ -28,7 +29,7 @@ def join() -> int:
     if "RANK" not in os.environ:
         os.environ.update(alone)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl")
     return dist.get_world_size()
 
 
@@ -53,30 +54,46 @@ def start_engine(folder: Path, gpus: int, memory_fraction: float, max_running: i
 class MadeUpWeights:
     """A rank's weights on its GPU: everything but the experts of other ranks."""
 
-    def __init__(self, specs: list[TensorSpec], ranks: int) -> None:
+    def __init__(self, specs: list[TensorSpec], ranks: int, displaced: bool = False) -> None:
+        """Experts lie on the rank whose engine holds them or, `displaced`, on the one before."""
         generator = torch.Generator("cuda").manual_seed(1)
-        self._experts = max(int(s.name.split(".experts.")[1].split(".")[0]) for s in specs if ".experts." in s.name) + 1
-        mine = [spec for spec in specs if self._is_mine(spec.name, ranks)]
+        self._specs, self._ranks, self._displaced = specs, ranks, displaced
+        self._experts = max(_expert(spec.name) for spec in specs) + 1
         self._tensors: dict[str, Tensor] = {}
-        for spec in mine:
-            tensor = torch.empty(spec.shape, dtype=_DTYPES[spec.dtype], device="cuda")
-            self._tensors[spec.name] = tensor.normal_(0, 0.02, generator=generator)
-
-    def _is_mine(self, name: str, ranks: int) -> bool:
-        if ".experts." not in name:
-            return True
-        expert = int(name.split(".experts.")[1].split(".")[0])
-        return expert * ranks // self._experts == dist.get_rank()
+        for spec in specs:
+            if self._owner(spec.name) in (None, dist.get_rank()):
+                tensor = torch.empty(spec.shape, dtype=_DTYPES[spec.dtype], device="cuda")
+                self._tensors[spec.name] = tensor.normal_(0, 0.02, generator=generator)
 
     def step(self) -> None:
         """Other values, as an optimizer would make."""
         torch._foreach_mul_(list(self._tensors.values()), 1.01)
         torch.cuda.synchronize()
 
-    def local_views(self) -> Mapping[str, Tensor]:
+    def local_views(self) -> list[Placed]:
         """See sync.colocated.WeightSource."""
-        return self._tensors
+        return [Placed.whole(name, tensor) for name, tensor in self._tensors.items()]
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """See sync.colocated.WeightSource."""
-        yield from self._tensors.items()
+        """See sync.colocated.WeightSource; without displacement no rank needs the experts of another."""
+        if not self._displaced:
+            yield from self._tensors.items()
+            return
+        for spec in self._specs:
+            tensor = self._tensors.get(spec.name)
+            if tensor is None:
+                tensor = torch.empty(spec.shape, dtype=_DTYPES[spec.dtype], device="cuda")
+            owner = self._owner(spec.name)
+            if owner is not None:
+                dist.broadcast(tensor, src=owner)
+            yield spec.name, tensor
+
+    def _owner(self, name: str) -> int | None:
+        """The rank that alone has a tensor; None for what all have."""
+        expert = _expert(name)
+        return None if expert < 0 else (expert * self._ranks // self._experts - self._displaced) % self._ranks
+
+
+def _expert(name: str) -> int:
+    """The number of the expert that a tensor belongs to, -1 when there is none."""
+    return int(name.split(".experts.")[1].split(".")[0]) if ".experts." in name else -1

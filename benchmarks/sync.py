@@ -1,8 +1,9 @@
 """Weight sync from a trainer's memory into SGLang's, against the engine's own two ways, in one run.
 
     python -m benchmarks.sync [--num-experts 256]
-    python -m torch.distributed.run --standalone --nproc-per-node 2 -m benchmarks.sync      # experts over two GPUs
+    python -m torch.distributed.run --standalone --nproc-per-node 2 -m benchmarks.sync [--displaced]   # two GPUs
 
+With more ranks the experts are spread over them, and lie where the engine wants them or, displaced, on another GPU.
 The engine's per-tensor call and its flattened buckets send the same tensors through the same process.
 """
 
@@ -32,6 +33,7 @@ QUICK = {"hidden_size": 1024, "moe_latent_size": 256, "moe_intermediate_size": 5
 def main() -> int:
     parser = common.parser(__doc__)
     parser.add_argument("--num-experts", type=int, default=256)
+    parser.add_argument("--displaced", action="store_true", help="a rank has the next one's experts: all of them cross")
     parser.add_argument("--memory-fraction", type=float, default=0.35)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "nemotron-rl-sync")
     arguments = parser.parse_args()
@@ -40,7 +42,7 @@ def main() -> int:
     sizes = {"n_routed_experts": arguments.num_experts} | (QUICK if options.quick else {})
     specs = colocated.model_folder(arguments.folder, sizes)
     with colocated.start_engine(arguments.folder, ranks, arguments.memory_fraction, 8) as engine:
-        figures, goals = measure(engine, colocated.MadeUpWeights(specs, ranks), ranks)
+        figures, goals = measure(engine, colocated.MadeUpWeights(specs, ranks, arguments.displaced), ranks)
     code = common.finish(options, "sync", common.gpu(ranks), figures, goals) if dist.get_rank() == 0 else 0
     dist.destroy_process_group()
     return code
@@ -70,9 +72,8 @@ def measure(
         "tensors per rank": common.figure([first.tensors], "1"),
         "first push, plan and proof against the export": common.figure([first.transfer_s + first.proof_s], "s"),
         "end to end": common.figure(ends, "s"),
-        "gather": common.figure([0.0], "s"),
-        "flatten": common.figure([0.0], "s"),
-        "send": common.figure([end - proof.load_s for end, proof in zip(ends, proofs, strict=True)], "s"),
+        "gather and flatten: what other ranks have": common.figure([proof.exchange_s for proof in proofs], "s"),
+        "send": common.figure([end - p.load_s - p.exchange_s for end, p in zip(ends, proofs, strict=True)], "s"),
         "load": common.figure([proof.load_s for proof in proofs], "s"),
         "proof": common.figure([proof.proof_s for proof in proofs], "s"),
         "an empty order": common.figure(empty_s, "s"),

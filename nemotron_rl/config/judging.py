@@ -32,3 +32,5 @@ class GateSettings(Frozen):
     """Smallest (accuracy trained - accuracy base)."""
     mtp_loss_max: float | None = None
     """Largest MTP loss of the last step, in nats per token."""
+    memory_growth_max: float | None = None
+    """Largest growth of memory in use from step to step, in percent of all memory of the GPU (or host)."""

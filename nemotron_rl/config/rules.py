@@ -250,6 +250,16 @@ def gates_ask_for_what_is_measured(settings: Settings) -> Iterator[Broken]:
 
 
 @rule
+def memory_growth_needs_steps(settings: Settings) -> Iterator[Broken]:
+    if settings.gates.memory_growth_max is not None and settings.train.steps < 3:
+        yield Broken(
+            "gates.memory_growth_max",
+            "growth is measured from the second step on, which takes 3 steps; use null",
+            ("train.steps",),
+        )
+
+
+@rule
 def kl_in_the_loss_has_a_gradient(settings: Settings) -> Iterator[Broken]:
     algorithm = settings.algorithm
     if algorithm.kl_coef > 0 and algorithm.kl_in == "loss" and algorithm.kl_estimator == "k1":

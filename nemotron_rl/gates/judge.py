@@ -148,6 +148,17 @@ def mtp_loss_max(evidence: Evidence) -> Measured:
     return Measured(evidence.metrics[-1]["train/mtp_loss"], "last step")
 
 
+@gate("<=", "%/step")
+def memory_growth_max(evidence: Evidence) -> Measured:
+    growth = measures.memory_growth(evidence.metrics)
+    if growth is None:
+        return Measured(
+            None, f"fewer than {measures.WARM_STEPS + 2} steps say what memory was in use after their phases"
+        )
+    phase, percent = growth
+    return Measured(percent, f"after {phase}, of {len(evidence.metrics)} steps")
+
+
 def _worst_step(evidence: Evidence, name: str) -> Measured:
     value = measures.largest(evidence.metrics, name)
     if value is None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import median
 
 from nemotron_rl.evaluate.scores import Evaluation
 
 Metrics = Mapping[str, float]
 """One step's metrics by name, as in a line of metrics.jsonl."""
+
+
+WARM_STEPS = 1
+"""Steps that memory is not judged by."""
 
 
 def series(metrics: Sequence[Metrics], name: str) -> list[float] | None:
@@ -58,6 +64,30 @@ def accuracy_gain(evaluation: Evaluation | None) -> float | None:
     if not {"base", "trained"} <= models.keys():
         return None
     return models["trained"].accuracy - models["base"].accuracy
+
+
+def memory_growth(metrics: Sequence[Metrics]) -> tuple[str, float] | None:
+    """The phase after which memory in use grows most from step to step, and by how many percent of all memory.
+
+    The slope is the median over all pairs of steps (Theil 1950, Sen 1968), which single outliers do not move; the first
+    step is left out, in which caches fill.
+    """
+    warm = metrics[WARM_STEPS:]
+    names = {name for step in warm for name in step if name.startswith("memory/after_")}
+    used = {name: series(warm, name) for name in names}
+    all_gib = series(warm, "memory/total_gib")
+    if len(warm) < 2 or not used or all_gib is None or None in used.values():
+        return None
+    slopes = {name: _slope(values) for name, values in used.items() if values is not None}
+    worst = max(sorted(slopes), key=slopes.__getitem__)
+    phase = worst.removeprefix("memory/after_").removesuffix("_gib")
+    return phase, 100 * slopes[worst] / max(all_gib)
+
+
+def _slope(values: Sequence[float]) -> float:
+    """The median of (b - a) / (steps between) over all pairs."""
+    pairs = combinations(enumerate(values), 2)
+    return median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
 
 
 def not_finite(metrics: Sequence[Metrics]) -> list[str]:

@@ -115,5 +115,6 @@ def sync_metrics(proof: SyncProof) -> dict[str, float]:
         "sync/mismatched": proof.mismatched,
         "sync/bytes": proof.nbytes,
         "time/sync_transfer_s": proof.transfer_s,
+        "time/sync_exchange_s": proof.exchange_s,
         "time/sync_proof_s": proof.proof_s,
     }

@@ -10,7 +10,7 @@ from nemotron_rl.jobs.components import build_collector, build_trainer, connect,
 from nemotron_rl.jobs.details import Recorder
 from nemotron_rl.jobs.drawing import Drawn, draw
 from nemotron_rl.jobs.experience import batch_metrics, engine_metrics, experience, sample_metrics, sync_metrics
-from nemotron_rl.jobs.measure import MetricsLog, Phases, memory_metrics
+from nemotron_rl.jobs.measure import MetricsLog, Phases, peak_metrics
 from nemotron_rl.jobs.requests import TrainRequest
 from nemotron_rl.jobs.results import empty_folder
 from nemotron_rl.jobs.updating import update_policy
@@ -74,7 +74,8 @@ class TrainingLoop:
         self._recorder.keep(step, drawn.samples, batch, update, self._trainer.weights)
         measured = sample_metrics(drawn.everything) | drawn.metrics | batch_metrics(batch) | agreed
         measured |= update.metrics("train") | sync_metrics(proof)
-        return measured | phases.metrics() | self._saver.metrics() | memory_metrics()
+        measured |= process.largest_of_ranks(phases.memory() | peak_metrics())
+        return measured | phases.metrics() | self._saver.metrics()
 
     def _rollout(self, step: int) -> tuple[Drawn, dict[str, float]]:
         """This replica's samples, and how well the engine agrees with itself if that is asked for."""

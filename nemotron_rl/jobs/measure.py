@@ -13,14 +13,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from nemotron_rl.errors import NemotronRLError
 
 
 class Phases:
-    """Seconds per named phase of one step."""
+    """Seconds per named phase of one step, and memory in use after each."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._memory: dict[str, float] = {}
         self._start = time.perf_counter()
 
     @contextlib.contextmanager
@@ -31,11 +34,17 @@ class Phases:
             yield
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - start
+            self._memory[name] = used_memory_gib()
 
     def metrics(self) -> dict[str, float]:
         """`time/{phase}_s` of each phase and `time/step_s` since the step began."""
         times = {f"time/{name}_s": seconds for name, seconds in self._seconds.items()}
         return times | {"time/step_s": time.perf_counter() - self._start}
+
+    def memory(self) -> dict[str, float]:
+        """`memory/after_{phase}_gib` of each phase, and `memory/total_gib` of the same device or host."""
+        used = {f"memory/after_{name}_gib": gib for name, gib in self._memory.items()}
+        return used | {"memory/total_gib": total_memory_gib()}
 
 
 def peak_memory_gib() -> float:
@@ -43,17 +52,33 @@ def peak_memory_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts in KiB
 
 
-def memory_metrics() -> dict[str, float]:
-    """This process's largest memory so far; on a GPU also its own there, and what all processes use there now."""
+def used_memory_gib() -> float:
+    """On a GPU what all processes use of it now; else this process's resident set."""
+    device = _device_memory()
+    return psutil.Process().memory_info().rss / 2**30 if device is None else (device[1] - device[0]) / 2**30
+
+
+def total_memory_gib() -> float:
+    """All memory of the GPU, else of the host."""
+    device = _device_memory()
+    return (psutil.virtual_memory().total if device is None else device[1]) / 2**30
+
+
+def peak_metrics() -> dict[str, float]:
+    """This process's largest memory so far, on the host and, where there is one, on its GPU."""
     metrics = {"memory/peak_rss_gib": peak_memory_gib()}
-    torch = sys.modules.get("torch")  # a process that has not imported it has nothing on a GPU
-    if torch is not None and torch.cuda.is_available():
-        free, total = torch.cuda.mem_get_info()
-        metrics |= {
-            "memory/device_used_gib": (total - free) / 2**30,
-            "memory/trainer_peak_gib": torch.cuda.max_memory_allocated() / 2**30,
-        }
+    if _device_memory() is not None:
+        metrics["memory/trainer_peak_gib"] = sys.modules["torch"].cuda.max_memory_allocated() / 2**30
     return metrics
+
+
+def _device_memory() -> tuple[int, int] | None:
+    """Free and all bytes of this process's GPU; a process that has not imported torch has nothing on one."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    found: tuple[int, int] = torch.cuda.mem_get_info()
+    return found
 
 
 class MetricsLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -109,6 +109,13 @@ def max_over_dp(value: int) -> int:
     largest = torch.tensor(value, device=device())
     dist.all_reduce(largest, dist.ReduceOp.MAX, group=parallel_state.get_data_parallel_group())
     return int(largest)
+
+
+def largest_of_ranks(values: Mapping[str, float]) -> dict[str, float]:
+    """The largest of each value over all ranks, which must name the same ones."""
+    largest = torch.tensor(list(values.values()), dtype=torch.float64, device=device())
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return dict(zip(values, largest.tolist(), strict=True))
 
 
 def concatenated_over_dp(tensor: torch.Tensor) -> torch.Tensor:

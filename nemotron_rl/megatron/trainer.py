@@ -31,6 +31,7 @@ from nemotron_rl.megatron.weights import exported_weights
 from nemotron_rl.rl.batch import Batch
 from nemotron_rl.rl.entropy import with_entropy
 from nemotron_rl.rl.losses import LossTerms
+from nemotron_rl.sync.placed import Placed
 
 TokenLoss = Callable[[Tensor, Batch], LossTerms]
 """(logprob_BL with gradient, micro-batch) -> loss terms."""
@@ -132,7 +133,7 @@ class Trainer:
         """See `exported_weights`."""
         return exported_weights(self._model)
 
-    def local_views(self) -> dict[str, Tensor]:
+    def local_views(self) -> list[Placed]:
         """See `megatron.local_views`."""
         return local_views(self._model)
 

@@ -1,26 +1,36 @@
-"""Weights from a trainer to an SGLang engine on the same GPUs: the engine copies them out of the trainer's own memory.
+"""Weights from trainer ranks to SGLang engines on the same GPUs: an engine copies them out of the trainer's own memory.
 
-The first push sends handles of the trainer's parameters through CUDA IPC, with a plan that says which part of which
-parameter is which checkpoint tensor. The engine keeps both, so that a later push is one order and a few batched copies
-on the device. Both sides then digest every tensor where it lies (ops/digest.py).
+Before the first push each rank says which boxes of which checkpoint tensors it has and which its engine holds, and all
+make the same plan of it (resharding.py). What lies on the right rank never leaves it: the engine gets handles of the
+parameters through CUDA IPC and keeps them, so that a later push is one order and a few batched copies on the device.
+The rest crosses ranks in rounds of bounded size, of which one is sent while the engine loads another. Both sides then
+digest every piece where it lies (ops/digest.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
-from nemotron_rl.ops.digest import Digester, digests
-from nemotron_rl.rollout.sglang.held import Part, as_held
-from nemotron_rl.rollout.sglang.message import Answer, HeldSpec, Order, ViewSpec
+from nemotron_rl.rollout.sglang.message import Answer, HeldSpec, Order, Place
+from nemotron_rl.sync.box import Box
+from nemotron_rl.sync.handles import as_buffers
+from nemotron_rl.sync.peers import Peers, host_name, this_processes_peers
+from nemotron_rl.sync.placed import Placed
+from nemotron_rl.sync.proof import DigestsOfViews, as_wanted, digests_of_export
 from nemotron_rl.sync.push import SyncProof, first_difference
+from nemotron_rl.sync.rank_plan import RankPlan
+from nemotron_rl.sync.resharding import Part, Piece, PlanError
+from nemotron_rl.sync.staging import Staging
 
-_MTP = "mtp."
+ROUND_BYTES = 256 << 20
+"""What a rank sends or gets at one time; a rank that does has four buffers of this size."""
 
 
 class WeightSource(Protocol):
@@ -30,8 +40,8 @@ class WeightSource(Protocol):
         """(checkpoint name, full tensor) of every weight: the export, which the first push is proved against."""
         ...
 
-    def local_views(self) -> Mapping[str, Tensor]:
-        """The same weights as views of this rank's parameters; see `megatron.local_views`."""
+    def local_views(self) -> Sequence[Placed]:
+        """The same weights as parts of this rank's parameters; see `megatron.local_views`."""
         ...
 
 
@@ -42,20 +52,49 @@ class OrderedEngine(Protocol):
     """Weights that it has; None when they are undefined."""
 
     def order(self, order: Order, buffers: Sequence[Tensor] = (), digests: Tensor | None = None) -> Answer:
-        """Carry out one order; buffers are what its views lie in, `digests` is filled in the order of names."""
+        """Carry out one order; its views lie in `buffers`, `digests` is filled in the order of what is watched."""
         ...
 
 
-class ColocatedSync:
-    """Pushes one trainer's weights to the engine of its group; every method is a collective call."""
+@dataclass(frozen=True)
+class _Ready:
+    """What a push needs, made before the first one."""
 
-    def __init__(self, source: WeightSource, engine: OrderedEngine) -> None:
+    plan: RankPlan
+    views: Sequence[Placed]
+    keys: Sequence[str]
+    """Of what the engine holds, in the order of the plan's parts."""
+    staging: Staging
+    digests: DigestsOfViews
+    nbytes: int
+    """Of all that the engine gets."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """Seconds in which the engine copied, waited for other ranks, and took digests."""
+
+    load_s: float
+    exchange_s: float
+    digest_s: float
+
+
+class ColocatedSync:
+    """Pushes a trainer's weights to the engines on its ranks; every method is a collective call of all of them."""
+
+    def __init__(
+        self, source: WeightSource, engine: OrderedEngine, peers: Peers | None = None, *, round_bytes: int = ROUND_BYTES
+    ) -> None:
+        """`peers` are the ranks of the default process group unless said otherwise."""
         self._source, self._engine = source, engine
-        self._held: dict[str, HeldSpec] = {}
-        self._views: dict[str, Tensor] = {}
-        self._digester: Digester | None = None
-        self._in_place: list[str] = []
-        self._converted: list[str] = []
+        self._peers = this_processes_peers() if peers is None else peers
+        self._round_bytes = round_bytes
+        self._ready: _Ready | None = None
+
+    @property
+    def plan(self) -> RankPlan | None:
+        """This rank's part in every push; None before the first."""
+        return self._ready.plan if self._ready else None
 
     def push(self, version: int) -> SyncProof:
         """Replace the engine's weights by the trainer's and compare digests taken on both sides.
@@ -64,131 +103,135 @@ class ColocatedSync:
         instead of the views that were copied: a wrong plan cannot agree with itself.
 
         Raises:
-            WeightMismatch: naming the version, the first tensor that is missing, unknown or different, and the index.
+            WeightMismatch: naming the version, the first tensor that is missing, unknown or different, and the index;
+                on every rank.
         """
-        self._finish()  # an optimizer step may still be running
+        _finish()  # an optimizer step may still be running
         started = time.perf_counter()
-        first = not self._held
-        if first:
-            self._agree_on_names(version)
+        first = self._ready is None
+        if self._ready is None:
+            self._ready = self._prepared(version)
             self._engine.order(Order(do="poison"))
-        theirs_N = torch.zeros(len(self._held), dtype=torch.int64, device=self._device)
-        if first:
-            buffers, specs = as_buffers(self._views)
-            answer = self._engine.order(Order(do="load", views=specs, keep=True), buffers, theirs_N)
-        else:
-            answer = self._engine.order(Order(do="again"), digests=theirs_N)
+        ready = self._ready
+        theirs_N = torch.zeros(len(ready.plan.arriving), dtype=torch.int64, device=ready.views[0].view.device)
+        sent = self._send(ready, first, theirs_N)
         received = time.perf_counter()
-        ours = self._digests_of_export() if first else self._digests_of_views()
-        self._compare(version, ours, theirs_N.tolist())
+        ours = digests_of_export(ready.plan, self._source.weights()) if first else ready.digests.run()
+        self._compare(version, ready, ours, theirs_N.tolist())
         self._engine.version = version
         return SyncProof(
             version,
-            len(self._held),
+            len(ready.keys),
             0,
-            sum(view.nbytes for view in self._views.values()),
-            transfer_s=received - started - answer.digest_s,
-            proof_s=time.perf_counter() - received + answer.digest_s,
-            load_s=answer.load_s,
+            ready.nbytes,
+            transfer_s=received - started - sent.digest_s,
+            proof_s=time.perf_counter() - received + sent.digest_s,
+            load_s=sent.load_s,
+            exchange_s=sent.exchange_s,
         )
 
-    def _agree_on_names(self, version: int) -> None:
-        held = {spec.name: spec for spec in self._engine.order(Order(do="describe")).held}
-        views = dict(self._source.local_views())
-        unsent = held.keys() - views.keys()
-        unheld = {name for name in views.keys() - held.keys() if not name.startswith(_MTP)}
-        for names, what in ((unheld, "have no place in the engine"), (unsent, "are held but were not sent")):
-            if names:
-                raise WeightMismatch(
-                    f"weight version {version}: {len(names)} tensors {what}; the first is {min(names)}"
-                )
-        views = {name: self._part_of(spec, views[name]) for name, spec in held.items()}
-        for name, spec in held.items():
-            if views[name].numel() != torch.Size(spec.shape).numel():
-                raise WeightMismatch(
-                    f"weight version {version}: {name} has shape {tuple(views[name].shape)}, held as {spec.shape}"
-                )
-        self._held, self._views = held, views
+    def _prepared(self, version: int) -> _Ready:
+        held = self._engine.order(Order(do="describe")).held
+        views = list(self._source.local_views())
+        described = self._peers.gather((host_name(), [view.part for view in views], [_wanted(spec) for spec in held]))
+        hosts, have, want = zip(*described, strict=True)
+        try:
+            plan = RankPlan.of(self._peers.rank, have, want, hosts, self._round_bytes)
+        except PlanError as error:
+            raise WeightMismatch(f"weight version {version}: {error}") from error
+        keys = [spec.key for spec in held]
+        self._engine.order(Order(do="watch", places=tuple(_place(plan, keys, piece) for piece in plan.arriving)))
+        nbytes = sum(_nbytes(plan, piece) for piece in plan.arriving)
+        return _Ready(
+            plan, views, keys, Staging(plan, views, self._peers), DigestsOfViews(plan, views, self._peers), nbytes
+        )
 
-    @property
-    def _device(self) -> torch.device:
-        return next(iter(self._views.values())).device
+    def _send(self, ready: _Ready, first: bool, digests_N: Tensor) -> _Sent:
+        """Have the engine load everything, and take its digests with the last order."""
+        staging, last = ready.staging, len(ready.plan.rounds)
+        pending = staging.start(0) if last else None
+        in_place = [(piece, ready.views[piece.have].of(piece.box)) for piece in ready.plan.local] if first else []
+        answer = self._load(ready, 0, in_place, first, None if last else digests_N)
+        load_s, exchange_s = answer.load_s, 0.0
+        for index in range(last):
+            waiting = time.perf_counter()
+            assert pending is not None  # there is a round
+            pending.wait()
+            _finish_stream()
+            exchange_s += time.perf_counter() - waiting
+            if index + 1 < last:
+                pending = staging.start(index + 1)
+            pieces = staging.received(index) if first else []
+            answer = self._load(ready, 1 + index, pieces, first, digests_N if index + 1 == last else None)
+            load_s += answer.load_s
+        return _Sent(load_s, exchange_s, answer.digest_s)
 
-    def _finish(self) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+    def _load(
+        self, ready: _Ready, slot: int, pieces: Sequence[tuple[Piece, Tensor]], first: bool, digests_N: Tensor | None
+    ) -> Answer:
+        if not first:
+            return self._engine.order(Order(do="again", slot=slot), digests=digests_N)
+        placed = [(_place(ready.plan, ready.keys, piece), view) for piece, view in pieces]
+        buffers, specs = as_buffers(placed)
+        return self._engine.order(Order(do="load", views=specs, keep=True, slot=slot), buffers, digests_N)
 
-    def _digests_of_export(self) -> dict[str, int]:
-        """One tensor at a time: the exported ones are valid until the next."""
-        named = ((name, self._part_of(self._held[name], tensor)) for name, tensor in self._exported())
-        return {name: int(digests([self._as_held(name, tensor)])) for name, tensor in named}
-
-    def _exported(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, tensor) for name, tensor in self._source.weights() if name in self._held)
-
-    def _digests_of_views(self) -> dict[str, int]:
-        """Most views are what the engine holds bit for bit, and digested where they lie; the others are converted."""
-        if self._digester is None:
-            same = {
-                name for name, view in self._views.items() if self._as_held(name, view).data_ptr() == view.data_ptr()
-            }
-            self._in_place = [name for name in self._views if name in same]
-            self._converted = [name for name in self._views if name not in same]
-            self._digester = Digester([self._views[name] for name in self._in_place])
-        converted = digests([self._as_held(name, self._views[name]) for name in self._converted])
-        found = dict(zip(self._in_place, self._digester.run().tolist(), strict=True))
-        return found | dict(zip(self._converted, converted.tolist(), strict=True))
-
-    def _compare(self, version: int, ours: Mapping[str, int], theirs: Sequence[int]) -> None:
-        differing = [name for name, held in zip(self._held, theirs, strict=True) if ours.get(name) != held]
-        if not differing:
+    def _compare(self, version: int, ready: _Ready, ours: Sequence[int | None], theirs: Sequence[int]) -> None:
+        pairs = zip(ready.plan.arriving, ours, theirs, strict=True)
+        differing = [piece for piece, our, their in pairs if our != their]
+        if not any(self._peers.gather(len(differing))):
             return
-        name = differing[0]
-        sent = next((self._part_of(self._held[n], tensor) for n, tensor in self._exported() if n == name), None)
-        where = "was not exported" if sent is None else first_difference(self._as_held(name, sent), self._read(name))
-        raise WeightMismatch(
-            f"weight version {version}: {len(differing)} of {len(self._held)} tensors differ between trainer and "
-            f"engine; {name} {where}"
+        said = self._peers.gather(self._difference(ready, differing))
+        raise WeightMismatch(f"weight version {version}: {next(message for message in said if message)}")
+
+    def _difference(self, ready: _Ready, differing: Sequence[Piece]) -> str:
+        """Says what differs first on this rank, empty when nothing does. The export is a collective call."""
+        piece = min(differing, key=lambda one: one.name, default=None)
+        sent: Tensor | None = None
+        for name, tensor in self._source.weights():
+            if piece is not None and name == piece.name:
+                sent = as_wanted(piece.box.of(tensor), ready.plan.wanted(piece)).clone()
+        if piece is None:
+            return ""
+        where = (
+            "was not exported" if sent is None else first_difference(sent, self._read(ready, piece), piece.box.start)
+        )
+        names = {one.name for one in differing}
+        rank = f" on rank {self._peers.rank}" if self._peers.size > 1 else ""
+        return (
+            f"{len(names)} of {len(ready.keys)} tensors differ between trainer and engine{rank}; {piece.name} {where}"
         )
 
-    def _part_of(self, spec: HeldSpec, tensor: Tensor) -> Tensor:
-        return tensor if spec.part is None else Part(*spec.part).of(tensor)
-
-    def _as_held(self, name: str, tensor: Tensor) -> Tensor:
-        spec = self._held[name]
-        return as_held(tensor, getattr(torch, spec.dtype), spec.transform).reshape(spec.shape)
-
-    def _read(self, name: str) -> Tensor:
-        """One tensor as the engine holds it, copied to this process."""
-        spec = self._held[name]
-        copy = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._device)
-        buffers, specs = as_buffers({name: copy})
+    def _read(self, ready: _Ready, piece: Piece) -> Tensor:
+        """One piece as the engine holds it, copied to this process."""
+        dtype: torch.dtype = getattr(torch, ready.plan.wanted(piece).dtype)
+        copy = torch.empty(piece.box.size, dtype=dtype, device=ready.views[0].view.device)
+        buffers, specs = as_buffers([(_place(ready.plan, ready.keys, piece), copy)])
         self._engine.order(Order(do="read", views=specs), buffers)
         return copy
 
 
-def as_buffers(views: Mapping[str, Tensor]) -> tuple[list[Tensor], tuple[ViewSpec, ...]]:
-    """The storages under the views, each once and whole, and where each view lies in them."""
-    buffers: list[Tensor] = []
-    place: dict[tuple[int, torch.dtype], int] = {}
-    specs = []
-    for name, view in views.items():
-        key = (view.untyped_storage().data_ptr(), view.dtype)
-        if key not in place:
-            place[key] = len(buffers)
-            buffers.append(_whole_storage(view))
-        specs.append(
-            ViewSpec(
-                name=name,
-                buffer=place[key],
-                offset=view.storage_offset(),
-                shape=tuple(view.shape),
-                stride=view.stride(),
-            )
-        )
-    return buffers, tuple(specs)
+def _wanted(spec: HeldSpec) -> Part:
+    box = Box(spec.start or (0,) * len(spec.shape), spec.shape)
+    return Part(spec.name, box, spec.dtype, spec.transform)
 
 
-def _whole_storage(view: Tensor) -> Tensor:
-    size = view.untyped_storage().nbytes() // view.element_size()
-    return torch.as_strided(view, (size,), (1,), 0)
+def _place(plan: RankPlan, keys: Sequence[str], piece: Piece) -> Place:
+    """Where a piece is in what the engine holds."""
+    inside = piece.box.inside(plan.wanted(piece).box)
+    return Place(key=keys[piece.want], start=inside.start, shape=inside.size)
+
+
+def _nbytes(plan: RankPlan, piece: Piece) -> int:
+    dtype: torch.dtype = getattr(torch, plan.source(piece).dtype)
+    return piece.box.numel * dtype.itemsize
+
+
+def _finish() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _finish_stream() -> None:
+    """Wait for what this stream waits for, but not for the next round, which is sent on another."""
+    if torch.cuda.is_available():
+        torch.cuda.current_stream().synchronize()

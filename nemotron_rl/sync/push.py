@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -32,6 +32,8 @@ class SyncProof:
     """Seconds that the comparison took beyond that."""
     load_s: float = 0.0
     """The part of `transfer_s` in which bytes moved, where the engine says so."""
+    exchange_s: float = 0.0
+    """The part of `transfer_s` in which this rank's engine waited for what came from other ranks."""
 
 
 @dataclass
@@ -102,8 +104,11 @@ def different_names(sent: Mapping[str, str], held: Mapping[str, str], version: i
     return sorted(name for name in sent if sent[name] != held[name])
 
 
-def first_difference(sent: Tensor, held: Tensor) -> str:
-    """Says where two tensors first differ: index, both values, and how many elements do."""
+def first_difference(sent: Tensor, held: Tensor, start: Sequence[int] = ()) -> str:
+    """Says where two tensors first differ: index, both values, and how many elements do.
+
+    Boxes of a tensor that begins elsewhere than at zero are counted from its `start`.
+    """
     if sent.shape != held.shape or sent.dtype != held.dtype:
         return f"is {sent.dtype} {tuple(sent.shape)}, held as {held.dtype} {tuple(held.shape)}"
     places = (sent.cpu() != held.cpu()).nonzero()
@@ -111,4 +116,5 @@ def first_difference(sent: Tensor, held: Tensor) -> str:
         return "differs only in the bits of zeros or NaNs"
     index = tuple(places[0].tolist())
     values = f"sent {sent[index].item()!r}, held {held[index].item()!r}"
-    return f"first differs at {list(index)}: {values}; {len(places)} elements differ"
+    where = [place + first for place, first in zip(index, start or (0,) * len(index), strict=True)]
+    return f"first differs at {where}: {values}; {len(places)} elements differ"

@@ -68,6 +68,7 @@ BROKEN = {
     ),
     "every_cuda_rank_on_slurm_has_a_gpu": (CUDA | SLURM, "each of the 1 ranks of a node needs a GPU"),
     "gates_ask_for_what_is_measured": ({"gates.mtp_loss_max": 1.0, "slice.mtp": "drop"}, "no MTP loss is measured"),
+    "memory_growth_needs_steps": ({"gates.memory_growth_max": 0.1, "train.steps": 2}, "which takes 3 steps; use null"),
     "kl_in_the_loss_has_a_gradient": (
         {"algorithm.kl_coef": 0.1, "algorithm.kl_estimator": "k1"},
         "use k2 or k3, or algorithm.kl_in = reward",

@@ -12,10 +12,10 @@ from nemotron_rl.config.judging import GateSettings
 from nemotron_rl.errors import GateFailed
 from nemotron_rl.evaluate.scores import Evaluation, score_samples
 from nemotron_rl.gates.judge import GATES, judge
-from nemotron_rl.gates.measures import reward_before_after, reward_gain
+from nemotron_rl.gates.measures import memory_growth, reward_before_after, reward_gain
 from nemotron_rl.gates.verdict import Verdict
 
-BOUNDED = GateSettings(reward_gain_min=3, accuracy_gain_min=0.1, mtp_loss_max=6)
+BOUNDED = GateSettings(reward_gain_min=3, accuracy_gain_min=0.1, mtp_loss_max=6, memory_growth_max=0.1)
 EVALUATION = Evaluation(models={"base": score_samples([0, 0], [1, 1]), "trained": score_samples([1, 0], [1, 1])})
 GOOD = {
     "logprob/abs_diff_max": 5e-5,
@@ -23,6 +23,9 @@ GOOD = {
     "sync/tensors": 95,
     "sync/mismatched": 0,
     "train/mtp_loss": 5.0,
+    "memory/after_train_gib": 70.0,
+    "memory/after_sync_gib": 71.0,
+    "memory/total_gib": 140.0,
 }
 
 
@@ -62,7 +65,7 @@ def test_every_bound_in_the_settings_has_a_gate():
 def test_one_bad_value_fails_its_gate(name, last):
     verdict = judge(BOUNDED, run(**last), EVALUATION)
     assert name in [gate.name for gate in verdict.failed]
-    with pytest.raises(GateFailed, match=rf"(?s)of 7 gates failed.*{name}"):
+    with pytest.raises(GateFailed, match=rf"(?s)of 8 gates failed.*{name}"):
         verdict.raise_if_failed()
 
 
@@ -99,6 +102,37 @@ def test_reward_before_and_after(rewards):
     before, after = reward_before_after([{"reward/mean": reward} for reward in rewards])
     quarter = [reward for i, reward in enumerate(rewards) if i >= len(rewards) - (len(rewards) + 3) // 4]
     assert before == rewards[0] and after == pytest.approx(sum(quarter) / len(quarter))
+
+
+def growing(values, phase="train"):
+    return [{**step, f"memory/after_{phase}_gib": value} for step, value in zip(run(), values, strict=True)]
+
+
+@pytest.mark.parametrize("phase", ["train", "sync"])
+@pytest.mark.parametrize("per_step", [0.13, 0.15])
+def test_memory_may_grow_by_a_thousandth_per_step(phase, per_step):
+    gate = result("memory_growth_max", metrics=growing([50, *(70 + n * per_step for n in range(3))], phase))
+    assert gate.passed == (per_step < 0.14)
+    assert gate.value == pytest.approx(100 * per_step / 140)
+    assert f"after {phase}" in gate.detail
+
+
+@pytest.mark.parametrize("values", [(1, 70, 70, 70), (70, 70, 90, 70), (70, 69, 68, 67)])
+def test_caches_of_the_first_step_an_outlier_and_less_memory_are_no_growth(values):
+    assert result("memory_growth_max", metrics=growing(values)).passed
+
+
+def test_two_steps_cannot_show_growth():
+    assert not result("memory_growth_max", metrics=run()[:2]).passed
+
+
+@given(st.integers(5, 30), st.floats(-5, 5), st.data())
+def test_a_trend_is_measured_through_an_outlier(steps, trend, data):
+    used = [50 + trend * place for place in range(steps)]
+    used[data.draw(st.integers(0, steps - 1))] += data.draw(st.floats(-100, 100))
+    metrics = [{"memory/after_x_gib": value, "memory/total_gib": 100.0} for value in (0.0, *used)]
+    phase, percent = memory_growth(metrics)
+    assert phase == "x" and percent == pytest.approx(trend, abs=1e-9)
 
 
 def test_a_reward_that_rises_from_zero_gains_without_limit():

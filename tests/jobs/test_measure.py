@@ -22,6 +22,18 @@ def test_phases_add_up_and_lie_within_the_step() -> None:
     assert 0.02 <= measured["time/rollout_s"] <= measured["time/step_s"]
 
 
+def test_memory_is_what_is_in_use_after_each_phase() -> None:
+    phases = Phases()
+    with phases("full"):
+        block = bytearray(300 << 20)
+        block[::4096] = b"x" * len(block[::4096])
+    with phases("empty"):
+        del block
+    memory = phases.memory()
+    assert memory["memory/after_full_gib"] - memory["memory/after_empty_gib"] == pytest.approx(300 / 1024, abs=0.05)
+    assert memory["memory/after_full_gib"] < memory["memory/total_gib"]
+
+
 def test_every_step_is_one_line_of_json(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "metrics.jsonl") as log:
         log.write(0, {"reward/mean": 0.5})

@@ -53,6 +53,7 @@ def observe(checkpoint: Path, parallel: ParallelSettings, scratch: Path) -> dict
     from nemotron_rl.rollout.engine import GenerateRequest
     from nemotron_rl.rollout.reference.engine import ReferenceEngine
     from nemotron_rl.rollout.reference.load import folder_weights
+    from nemotron_rl.sync.peers import World
     from nemotron_rl.sync.push import push
 
     def digest() -> dict[str, str]:
@@ -76,16 +77,18 @@ def observe(checkpoint: Path, parallel: ParallelSettings, scratch: Path) -> dict
         "different": [n for n in source if n in loaded and not torch.equal(loaded[n].float(), source[n])],
     }
 
-    if parallel.tp == parallel.pp == 1:
-        views = trainer.local_views()
-        seen["views"] = {
-            "missing": sorted(
-                name for name in loaded.keys() - views.keys() if ".experts." not in name or parallel.ep == 1
-            ),
-            "different": [n for n in views if not torch.equal(views[n].reshape(loaded[n].shape), loaded[n])],
-            "experts": sum(".mixer.experts." in name for name in views) / sum(".mixer.experts." in n for n in loaded),
-            "in_place": all(views[name].untyped_storage().data_ptr() in storages(model) for name in views),
-        }
+    views = trainer.local_views()
+    by_rank = World().gather([(placed.name, placed.box) for placed in views])
+    there = {placed for placements in by_rank for placed in placements}
+    elements: dict[str, int] = {}
+    for name, box in there:
+        elements[name] = elements.get(name, 0) + box.numel
+    seen["views"] = {
+        "incomplete": sorted(name for name, tensor in loaded.items() if elements.get(name) != tensor.numel()),
+        "different": [v.name for v in views if not torch.equal(v.view, v.box.of(loaded[v.name]))],
+        "here": sum(placed.box.numel for placed in views) / sum(tensor.numel() for tensor in loaded.values()),
+        "in_place": all(placed.view.untyped_storage().data_ptr() in storages(model) for placed in views),
+    }
 
     engine = ReferenceEngine.from_folder(checkpoint, ChatTokenizer.from_folder(checkpoint).eos_token_ids)
     proof = push(trainer.weights, engine, version=0)

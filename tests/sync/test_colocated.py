@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
 from nemotron_rl.rollout.reference.load import folder_weights
 from nemotron_rl.rollout.sglang.held import held_tensors
-from nemotron_rl.rollout.sglang.message import ANSWER, BUFFER, DIGESTS, ORDER, Answer, Order, from_bytes, to_bytes
-from nemotron_rl.rollout.sglang.receiver import receive
-from nemotron_rl.sync.colocated import ColocatedSync, as_buffers
+from nemotron_rl.rollout.sglang.message import Answer, Order, Place
+from nemotron_rl.sync.box import Box
+from nemotron_rl.sync.colocated import ColocatedSync
+from nemotron_rl.sync.handles import as_buffers
+from nemotron_rl.sync.placed import Placed
 from tests.rollout.sglang.mimic import mimic
+from tests.sync.engine_side import EngineSide
 
 Q, K, V = (f"backbone.layers.2.mixer.{part}_proj.weight" for part in "qkv")
 
@@ -31,37 +35,25 @@ class Trainer:
         q, k, v = (self.parameters.pop(name).view(groups, -1, size, config["hidden_size"]) for name in (Q, K, V))
         self.qkv, self.heads = torch.cat([q, k, v], 1), q.shape[1]
 
-    def local_views(self) -> dict[str, Tensor]:
-        parts = self.qkv[:, : self.heads], self.qkv[:, self.heads : -1], self.qkv[:, -1:]
-        return self.parameters | dict(zip((Q, K, V), parts, strict=True))
+    def local_views(self) -> list[Placed]:
+        return [Placed.whole(name, tensor) for name, tensor in self.parameters.items()] + list(self.attention())
+
+    def attention(self) -> Iterator[Placed]:
+        """Each KV group's rows of query, key and value."""
+        for group, rows in enumerate(self.qkv):
+            parts = rows[: self.heads], rows[self.heads : -1], rows[-1:]
+            for name, part in zip((Q, K, V), parts, strict=True):
+                view = part.flatten(0, 1)
+                yield Placed(name, Box((group * len(view), 0), tuple(view.shape)), view)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        for name, view in self.local_views().items():
-            yield name, view.reshape(-1, view.shape[-1]) if view.dim() == 4 else view
+        yield from self.parameters.items()
+        for name in (Q, K, V):
+            yield name, torch.cat([placed.view for placed in self.attention() if placed.name == name])
 
     def step(self) -> None:
         for tensor in (*self.parameters.values(), self.qkv):
             tensor.mul_(1.5)
-
-
-class EngineSide:
-    """Hands orders to the receiver as SGLang does, and forgets the handles of an order after it."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model, self.version = model, None
-        self.orders: list[str] = []
-
-    def order(self, order: Order, buffers: Sequence[Tensor] = (), digests: Tensor | None = None) -> Answer:
-        self.orders.append(order.do)
-        answer = torch.zeros(1 << 20, dtype=torch.uint8)
-        named = [(ORDER, to_bytes(order.model_dump_json(), "cpu")), (ANSWER, answer)]
-        named += [(f"{BUFFER}.{i:06d}", buffer) for i, buffer in enumerate(buffers)]
-        named += [(DIGESTS, digests)] if digests is not None else []
-        receive(self.model, named)
-        said = Answer.model_validate_json(from_bytes(answer))
-        if said.error:
-            raise WeightMismatch(said.error)
-        return said
 
 
 @pytest.fixture
@@ -85,7 +77,7 @@ def test_the_engine_gets_every_weight_and_later_pushes_send_no_handles(trainer: 
             wanted = -sent[name].float().exp() if name.endswith("A_log") else sent[name]
             assert torch.equal(one.view, wanted.reshape(one.view.shape).to(one.view.dtype)), name
         trainer.step()
-    assert engine.orders == ["describe", "poison", "load", "again", "again"]
+    assert engine.orders == ["describe", "watch", "poison", "load", "again", "again"]
 
 
 @pytest.mark.parametrize(
@@ -113,14 +105,11 @@ def test_a_changed_element_is_found_and_located(trainer: Trainer, engine: Engine
 
 def test_a_wrong_plan_cannot_agree_with_itself(trainer: Trainer, engine: EngineSide) -> None:
     class Swapped(Trainer):
-        def local_views(self) -> dict[str, Tensor]:
-            views = super().local_views()
-            views[K], views[V] = views[V], views[K]
-            return views
+        def local_views(self) -> list[Placed]:
+            other = {K: V, V: K}
+            return [replace(placed, name=other.get(placed.name, placed.name)) for placed in super().local_views()]
 
     trainer.__class__ = Swapped
-    export = Trainer.local_views(trainer)
-    trainer.weights = lambda: ((n, v.reshape(-1, v.shape[-1]) if v.dim() == 4 else v) for n, v in export.items())  # type: ignore[method-assign]
     with pytest.raises(WeightMismatch, match=rf"2 of .*{K} first differs"):
         ColocatedSync(trainer, engine).push(0)
 
@@ -152,6 +141,14 @@ def test_poison_leaves_nothing_finite(engine: EngineSide) -> None:
 def test_buffers_are_whole_storages_each_once() -> None:
     base = torch.arange(24.0).reshape(2, 3, 4)
     views = {"a": base[:, 1], "b": base[1:], "c": torch.ones(2)}
-    buffers, specs = as_buffers(views)
+    placed = [(Place(key=key, shape=tuple(view.shape)), view) for key, view in views.items()]
+    buffers, specs = as_buffers(placed)
     assert [len(buffer) for buffer in buffers] == [24, 2]
-    assert all(torch.equal(spec.of(buffers), views[spec.name]) for spec in specs)
+    assert all(torch.equal(spec.of(buffers), views[spec.key]) for spec in specs)
+
+
+def test_digests_must_be_taken_of_all_that_is_held(engine: EngineSide) -> None:
+    held = held_tensors(engine.model).values()
+    places = [Place(key=one.key, shape=tuple(one.view.shape)) for one in held]
+    with pytest.raises(WeightMismatch, match="elements would be looked at"):
+        engine.order(Order(do="watch", places=tuple(places[1:])))

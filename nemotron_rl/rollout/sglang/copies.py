@@ -18,7 +18,7 @@ class Copies:
     batched: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = field(default_factory=dict)
     """(targets, sources) by their types: dense tensors, for which a batched copy takes a few kernels."""
     single: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """(target, source) of strided sources."""
+    """(target, source) where one of them is strided."""
     exponentials: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """(target, source) where the engine holds -exp of the source."""
 
@@ -33,10 +33,10 @@ class Copies:
         for held, source in pairs:
             if held.view.numel() != source.numel():
                 raise ValueError(f"a tensor of shape {tuple(source.shape)} came for one of {tuple(held.view.shape)}")
-            target = held.view.view(source.shape)  # a strided source may have its strides in more dimensions
+            target = held.view if held.view.shape == source.shape else held.view.view(source.shape)
             if held.transform == "minus_exp":
                 copies.exponentials.append((target, source))
-            elif not source.is_contiguous():
+            elif not (source.is_contiguous() and target.is_contiguous()):
                 copies.single.append((target, source))
             else:
                 targets, sources = copies.batched.setdefault((target.dtype, source.dtype), ([], []))

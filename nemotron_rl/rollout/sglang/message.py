@@ -19,15 +19,22 @@ LOADER = "nemotron_rl.rollout.sglang.receiver.receive"
 ORDER, ANSWER, DIGESTS, BUFFER = "order", "answer", "digests", "buffer"
 
 
-class ViewSpec(Frozen):
-    """A strided view of a buffer that came with the order."""
+class Place(Frozen):
+    """A box of something that the engine holds."""
 
-    name: str
-    """The checkpoint's tensor."""
+    key: str
+    """Of what is held."""
+    start: tuple[int, ...] | None = None
+    """Where the box begins in each dimension of what is held; None is the whole."""
+    shape: tuple[int, ...]
+
+
+class ViewSpec(Place):
+    """A strided view of a buffer that came with the order, and where its content belongs."""
+
     buffer: int
     offset: int
     """In elements of the buffer."""
-    shape: tuple[int, ...]
     stride: tuple[int, ...]
 
     def of(self, buffers: list[Tensor]) -> Tensor:
@@ -38,26 +45,33 @@ class ViewSpec(Frozen):
 class Order(Frozen):
     """One thing to do.
 
-    `describe`: answer with the tensors held. `poison`: overwrite all of them. `load`: copy the views in, and keep them
-    when `keep` is set. `again`: copy the kept views in. `digest`: take digests only; `load` and `again` do so as well
-    when memory for them comes with the order. `read`: copy a tensor out.
+    `describe`: answer with the tensors held. `watch`: the places, which make up all that is held, are what digests are
+    taken of from now on, one each; copies kept before are forgotten. `poison`: overwrite all tensors. `load`: copy the
+    views in, and keep them when `keep` is set. `again`: copy in the views kept under `slot`. `digest`: take digests
+    only; `load` and `again` do so as well when memory for them comes with the order. `read`: copy a place out.
     """
 
-    do: Literal["describe", "poison", "load", "again", "digest", "read"]
+    do: Literal["describe", "watch", "poison", "load", "again", "digest", "read"]
     views: tuple[ViewSpec, ...] = ()
+    places: tuple[Place, ...] = ()
     keep: bool = False
+    slot: int = 0
 
 
 class HeldSpec(Frozen):
-    """A tensor that the engine holds."""
+    """A checkpoint tensor, or a box of one, that the engine holds."""
 
     name: str
+    """The checkpoint's tensor; several boxes of it may be held."""
+    key: str
+    """No two have the same."""
     shape: tuple[int, ...]
+    """Of the box, with as many dimensions as the checkpoint's tensor."""
     dtype: str
     """torch's name, such as bfloat16."""
     transform: Literal["same", "minus_exp"]
-    part: tuple[int, int, int] | None = None
-    """(dimension, start, length) of what is held of the checkpoint's tensor; None is the whole."""
+    start: tuple[int, ...] | None = None
+    """Where the box begins in each dimension of the checkpoint's tensor; None is the whole."""
 
 
 class Answer(Frozen):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,8 +16,18 @@ from torch import Tensor
 
 from nemotron_rl.ops.digest import Digester
 from nemotron_rl.rollout.sglang.copies import Copies
-from nemotron_rl.rollout.sglang.held import Held, held_tensors
-from nemotron_rl.rollout.sglang.message import ANSWER, BUFFER, DIGESTS, ORDER, Answer, HeldSpec, Order, from_bytes
+from nemotron_rl.rollout.sglang.held import Held, box, held_tensors
+from nemotron_rl.rollout.sglang.message import (
+    ANSWER,
+    BUFFER,
+    DIGESTS,
+    ORDER,
+    Answer,
+    HeldSpec,
+    Order,
+    Place,
+    from_bytes,
+)
 
 _STATE = "_nemotron_rl_weights"
 _POISON = 0xFF
@@ -30,8 +40,26 @@ class _State:
 
     held: dict[str, Held]
     digester: Digester
-    kept: Copies = field(default_factory=Copies)
-    """Copies that `again` makes, the trainer's views included."""
+    kept: dict[int, Copies] = field(default_factory=dict)
+    """By slot the copies that `again` makes, the trainer's views included."""
+
+    def at(self, place: Place) -> Held:
+        """A part of what is held."""
+        held = self.held[place.key]
+        return replace(held, view=box(held.view, place.start, place.shape))
+
+    def watch(self, places: Sequence[Place]) -> None:
+        """Take digests of these from now on.
+
+        Raises:
+            ValueError: they are not all that is held.
+        """
+        views = [self.at(place).view for place in places]
+        watched, whole = (sum(view.numel() for view in some) for some in (views, [h.view for h in self.held.values()]))
+        if watched != whole:
+            raise ValueError(f"{watched} of {whole} elements would be looked at")
+        self.digester = Digester(views)
+        self.kept.clear()
 
 
 @torch.no_grad()
@@ -59,22 +87,25 @@ def _carry_out(model: Any, order: Order, given: dict[str, Tensor]) -> Answer:
     buffers = [tensor for name, tensor in sorted(given.items()) if name.startswith(BUFFER)]
     match order.do:
         case "describe":
-            return Answer(held=tuple(_described(name, held) for name, held in state.held.items()))
+            return Answer(held=tuple(map(_described, state.held.values())))
+        case "watch":
+            state.watch(order.places)
+            return Answer()
         case "poison":
             for held in state.held.values():
                 held.view.view(torch.uint8).fill_(_POISON)
             return Answer(copied=len(state.held))
         case "load":
-            copies = Copies.of((state.held[view.name], view.of(buffers)) for view in order.views)
+            copies = Copies.of((state.at(view), view.of(buffers)) for view in order.views)
             if order.keep:
-                state.kept = copies
+                state.kept[order.slot] = copies
             return _copied(copies, state, given)
         case "again":
-            return _copied(state.kept, state, given)
+            return _copied(state.kept[order.slot], state, given)
         case "digest":
             return _copied(Copies(), state, given)
         case "read":
-            order.views[0].of(buffers).copy_(state.held[order.views[0].name].view)
+            order.views[0].of(buffers).copy_(state.at(order.views[0]).view)
             return Answer(copied=1)
 
 
@@ -109,12 +140,13 @@ def _state(model: Any) -> _State:
     return state
 
 
-def _described(name: str, held: Held) -> HeldSpec:
+def _described(held: Held) -> HeldSpec:
     view = held.view
     return HeldSpec(
-        name=name,
+        name=held.name,
+        key=held.key,
         shape=tuple(view.shape),
         dtype=str(view.dtype).removeprefix("torch."),
         transform=held.transform,
-        part=(held.part.dim, held.part.start, held.part.length) if held.part else None,
+        start=held.start,
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nemotron_rl.checkpoint.tensor_table import tensor_table
-from nemotron_rl.rollout.sglang.held import Part, checkpoint_name, held_tensors
+from nemotron_rl.rollout.sglang.held import box, checkpoint_name, held_tensors
 from tests.rollout.sglang.mimic import mimic
 
 
@@ -66,9 +66,16 @@ def test_split_shared_experts_are_seen_as_the_ranks_part(config: dict[str, Any])
     for linear, sizes in ((shared.up_proj, "output"), (shared.down_proj, "input")):
         linear.tp_size, linear.tp_rank = 2, 1
         setattr(linear, f"{sizes}_size_per_partition", 1)
-    held = held_tensors(model)
-    up, down = (held[f"backbone.layers.1.mixer.shared_experts.{part}_proj.weight"] for part in ("up", "down"))
-    assert up.part == Part(0, up.view.shape[0], up.view.shape[0])
-    assert down.part == Part(1, down.view.shape[1], down.view.shape[1])
+    names = [f"backbone.layers.1.mixer.shared_experts.{part}_proj.weight" for part in ("up", "down")]
+    up, down = (next(one for one in held_tensors(model).values() if one.name == name) for name in names)
+    assert up.start == (up.view.shape[0], 0)
+    assert down.start == (0, down.view.shape[1])
+    assert down.key == f"{names[1]}@0,{down.view.shape[1]}"
+
+
+def test_a_box_is_a_view() -> None:
     whole = torch.arange(12).view(2, 6)
-    assert Part(1, 2, 2).of(whole).tolist() == [[2, 3], [8, 9]]
+    assert box(whole, (0, 2), (2, 2)).tolist() == [[2, 3], [8, 9]]
+    assert box(whole, None, (2, 6)) is whole
+    with pytest.raises(ValueError, match="zip"):
+        box(whole, (0,), (2,))
