@@ -18,6 +18,7 @@ from nemotron_rl.rollout.distant.bridge import Bridge
 from nemotron_rl.rollout.distant.client import DistantEngine
 from nemotron_rl.rollout.engine import Engine
 from nemotron_rl.rollout.reference.engine import ReferenceEngine
+from nemotron_rl.sync.checksums import DeviceChecksums, HostChecksums
 from nemotron_rl.sync.distant import DistantSync
 from nemotron_rl.sync.push import CopyingSync
 from nemotron_rl.sync.weight_sync import WeightSync
@@ -36,7 +37,8 @@ def open_engine(request: TrainRequest, bridge: Bridge | None) -> Engine:
     """
     if bridge is None:
         return engine_of_this_rank(request)
-    return DistantEngine(bridge, process.dp_rank(), process.dp_size(), once=process.from_replica_leader)
+    kind = request.settings.rollout.engine
+    return DistantEngine(bridge, kind, process.dp_rank(), process.dp_size(), once=process.from_replica_leader)
 
 
 def connect(trainer: Trainer, engine: Engine) -> WeightSync:
@@ -44,7 +46,8 @@ def connect(trainer: Trainer, engine: Engine) -> WeightSync:
     if isinstance(engine, ReferenceEngine):
         return CopyingSync(trainer.weights, engine)
     if isinstance(engine, DistantEngine):
-        return DistantSync(trainer.weights, engine.bridge, process.from_first_rank)
+        checksums = HostChecksums if engine.kind == "reference" else DeviceChecksums
+        return DistantSync(trainer.weights, engine.bridge, process.from_first_rank, checksums)
     from nemotron_rl.rollout.sglang.engine import SglangEngine
     from nemotron_rl.sync.colocated import ColocatedSync
 

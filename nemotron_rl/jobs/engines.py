@@ -62,9 +62,16 @@ def serve_trainers(request: TrainRequest, bridge: Bridge) -> None:
     """The whole life of a rollout rank: its engine, until the trainers have left."""
     torch.set_num_threads(request.settings.model.threads)
     with _rollout_group(bridge), engine_of_this_rank(request) as engine:
-        if not isinstance(engine, ReferenceEngine):
+        if isinstance(engine, ReferenceEngine):
+            # In turn: rounding depends on what is in a batch, and each replica's is that of an engine of its own.
+            EngineServer(engine, CopyingHolder(engine), bridge, together=False).run()
+            return
+        from nemotron_rl.rollout.distant.ordered import OrderedHolder
+        from nemotron_rl.rollout.sglang.engine import SglangEngine
+
+        if not isinstance(engine, SglangEngine):
             raise TypeError(f"no way to give weights to a {type(engine).__name__} on other ranks is known")
-        EngineServer(engine, CopyingHolder(engine), bridge, together=False).run()
+        EngineServer(engine, OrderedHolder(engine, bridge.device), bridge, together=True).run()
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from nemotron_rl.errors import WeightMismatch
-from nemotron_rl.ops.checksum import tensor_checksum
 from nemotron_rl.rollout.distant.bridge import Bridge, Channel
 from nemotron_rl.rollout.distant.calls import Broken, Compared, End, Failed, Locate, Receive
 from nemotron_rl.rollout.distant.stream import stream_buffers
 from nemotron_rl.sync.buckets import BUCKET_BYTES, packed
+from nemotron_rl.sync.checksums import Checksums, HostChecksums
 from nemotron_rl.sync.push import SyncProof, Weights
 
 _MTP = "mtp."
@@ -29,33 +29,6 @@ class Agree(Protocol):
     """Calls a function on the first trainer; every trainer gets its result, or raises what it raised."""
 
     def __call__[T](self, make: Callable[[], T]) -> T: ...
-
-
-class Checksums(Protocol):
-    """Takes the checksum of one tensor after the other."""
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Of a tensor that is valid now."""
-        ...
-
-    def result(self) -> dict[str, str]:
-        """By name."""
-        ...
-
-
-class HostChecksums:
-    """`tensor_checksum`, for engines in host memory."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, str] = {}
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """See `Checksums.add`."""
-        self._found[name] = tensor_checksum(tensor)
-
-    def result(self) -> dict[str, str]:
-        """See `Checksums.result`."""
-        return self._found
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
@@ -18,10 +18,15 @@ class DistantEngine:
     """The engines of this rank's data-parallel replica, as one."""
 
     def __init__(
-        self, bridge: Bridge, replica: int, replicas: int, once: Callable[[Callable[[], Any]], Any] = lambda ask: ask()
+        self,
+        bridge: Bridge,
+        kind: Literal["reference", "sglang"],
+        replica: int,
+        replicas: int,
+        once: Callable[[Callable[[], Any]], Any] = lambda ask: ask(),
     ) -> None:
         """`once(ask)` calls `ask` on one rank of the replica and gives what it returned to all of them."""
-        self.bridge, self._once = bridge, once
+        self.bridge, self.kind, self._once = bridge, kind, once
         self._engines = bridge.places.engines_of(replica, replicas)
         self._sharing = sum(self._engines[0] in bridge.places.engines_of(other, replicas) for other in range(replicas))
 
