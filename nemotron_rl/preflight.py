@@ -44,8 +44,8 @@ def preflight(settings: Settings, *, surroundings: bool = True) -> None:
     for path in (settings.data.train_file, settings.data.eval_file):
         if path is not None:
             load_prompts(path)
-    check_resume(settings.run_dir, settings)
     check_writable(settings.output_dir)
+    check_resume(settings.run_dir, settings)
     check_store(settings, probe=surroundings)
     if surroundings:
         open_cluster(settings.cluster)

@@ -37,6 +37,8 @@ class StageJob:
     """How many metrics lines the job writes in all."""
     distributed: bool = True
     """Under torchrun on all ranks, or one plain process."""
+    ranks: int | None = None
+    """Ranks of a distributed one; None is those of the trainer."""
     on_step: Callable[[Metrics], None] = field(default=_ignore)
     """Told about every line of metrics."""
 
@@ -73,12 +75,13 @@ class StageJob:
 
     def _spec(self) -> JobSpec:
         cluster, folder = self.settings.cluster, work_dir(self.settings, self.stage)
+        ranks = self.ranks or self.settings.parallel.world_size
         return JobSpec(
             key=f"{self.settings.run_id}.{self.stage}.{self.recipe.digest[:12]}",
             argv=(sys.executable, "-m", f"{JOBS}.{self.stage}", str(folder / "request.json")),
             work_dir=folder,
             distributed=self.distributed,
-            ranks=self.settings.parallel.world_size if self.distributed else 1,
+            ranks=ranks if self.distributed else 1,
             nodes=cluster.nodes if self.distributed else 1,
             cpus_per_rank=cluster.cpus_per_rank,
             gpus_per_node=cluster.gpus_per_node,

@@ -26,7 +26,9 @@ def train(start: Artifact, prompts: Artifact, settings: Settings) -> Artifact:
     """
     recipe = Recipe("train", (start, prompts), settings.model_dump(mode="json", exclude=WHERE))
     progress = StepProgress(settings.train.steps)
-    job = StageJob(STAGE, settings, recipe, steps=settings.train.steps, on_step=progress.step)
+    job = StageJob(
+        STAGE, settings, recipe, steps=settings.train.steps, ranks=settings.train_ranks, on_step=progress.step
+    )
 
     def make(out: Path) -> Facts:
         store = run_store(settings)

@@ -32,6 +32,7 @@ def planned_stages(command: str, settings: Settings) -> list[tuple[str, str]]:
     layers = "all layers" if settings.slice.layers is None else f"layers {','.join(map(str, settings.slice.layers))}"
     split = f"tp {parallel.tp}, pp {parallel.pp}, ep {parallel.ep}, dp {parallel.dp}"
     ranks = f"{plural(parallel.world_size, 'rank')} ({split})"
+    beside = f" beside {plural(settings.rollout.ranks, 'rollout rank')}" if settings.rollout.ranks else ""
     where = f"{cluster.kind}, {plural(cluster.nodes, 'node')}"
     samples = settings.train.prompts_per_step * settings.rollout.samples_per_prompt
     held_out = settings.data.eval_file or f"{settings.data.eval_prompts} generated prompts"
@@ -41,7 +42,7 @@ def planned_stages(command: str, settings: Settings) -> list[tuple[str, str]]:
         ("slice", f"{layers}, MTP head: {settings.slice.mtp}"),
         *([("convert", f"to torch_dist for {ranks}")] if settings.convert.enabled else []),
         *([("warmup", f"{settings.warmup.steps} supervised steps")] if settings.warmup.steps else []),
-        ("train", f"{plural(settings.train.steps, 'step')} of {samples} samples on {ranks}; {where}"),
+        ("train", f"{plural(settings.train.steps, 'step')} of {samples} samples on {ranks}{beside}; {where}"),
     ]
     if command == "validate":
         stages += [("evaluate", f"base and trained checkpoint on {held_out}"), ("gate", "the bounds in gates, above")]

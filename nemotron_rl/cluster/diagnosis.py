@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 _RANK = re.compile(r"^\[rank(\d+)\]:\s?(.*)$")
 _ROOT_CAUSE = re.compile(r"^\s*rank\s*:\s*(\d+) \(local_rank: \d+\)")
+_RANK_OF_FAILURE = re.compile(r"^\s*rank\s*:\s*(\d+) ")
+_SIGNAL = re.compile(r"^\s*traceback\s*:\s*Signal (\d+) \((\w+)\) received")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::\s|$)")
 _START = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -54,9 +56,12 @@ class _Trace:
 
 
 def explain(log: str) -> str:
-    """The lines that say why a job failed: an exception and its last frame, or else the log's last lines."""
+    """The lines that say why a job failed: an exception and its last frame, a signal, or else the log's last lines."""
     lines = log.splitlines()
     traces = [trace for trace in _traces(lines) if trace.message and not trace.is_torchrun]
+    signalled = _signalled(lines)
+    if signalled and all(trace.is_victim for trace in traces):
+        return signalled
     if not traces:
         return "\n".join([line for line in lines if not _NOISE.search(line)][-_TAIL:])
     root = next((int(found[1]) for line in lines if (found := _ROOT_CAUSE.match(line))), None)
@@ -65,6 +70,17 @@ def explain(log: str) -> str:
     where = [line for line in best.frames if line.startswith("  File ")][-1:]
     prefix = "" if best.rank is None else f"rank {best.rank}: "
     return "\n".join([prefix + best.message[0], *best.message[1:_TAIL], *where])
+
+
+def _signalled(lines: list[str]) -> str:
+    """The first rank that a signal ended which torchrun did not send to it; empty without one."""
+    rank = ""
+    for line in lines:
+        if found := _RANK_OF_FAILURE.match(line):
+            rank = found[1]
+        elif (found := _SIGNAL.match(line)) and found[2] != "SIGTERM":
+            return f"rank {rank} was ended by signal {found[1]} ({found[2]})"
+    return ""
 
 
 def _traces(lines: list[str]) -> list[_Trace]:

@@ -51,7 +51,7 @@ class JobSpec:
         if min(self.ranks, self.nodes, self.cpus_per_rank) < 1 or self.ranks % self.nodes:
             raise InputError(
                 f"job {self.key}: {self.ranks} ranks do not spread evenly over {self.nodes} nodes; "
-                "make parallel.world_size a multiple of cluster.nodes"
+                "make parallel.world_size, and rollout.ranks if there are any, multiples of cluster.nodes"
             )
         if not self.distributed and self.ranks != 1:
             raise InputError(f"job {self.key}: {self.ranks} ranks need distributed=True")

@@ -1,4 +1,4 @@
-"""Which trainers an SGLang engine can share its GPUs with in this version. Pure.
+"""Which trainers an SGLang engine can work with in this version, on their GPUs or beside them. Pure.
 
 Not a rule of the settings: a preset for another split is right, and can be planned with, before it can be run.
 """
@@ -6,6 +6,7 @@ Not a rule of the settings: a preset for another split is right, and can be plan
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 
 from nemotron_rl.config.fields import flat
 from nemotron_rl.config.nearest import divisors, nearest_number
@@ -26,6 +27,26 @@ def broken_colocation(settings: Settings) -> Iterator[Broken]:
         return
     if settings.model.dtype != "bf16":
         yield Broken("model.dtype", "the sglang engine computes in bf16; use bf16", ("rollout.engine",))
+    if settings.rollout.placement == "shared":
+        yield from _broken_shared(settings)
+    else:
+        yield from _broken_separate(settings)
+
+
+def _broken_separate(settings: Settings) -> Iterator[Broken]:
+    """The ranks of an engine see each other's memory: they must be on one node."""
+    ranks, per_node = settings.rollout.ranks_per_engine, settings.train_ranks // settings.cluster.nodes
+    firsts = range(settings.parallel.world_size, settings.train_ranks, ranks)
+    if any(first // per_node != (first + ranks - 1) // per_node for first in firsts):
+        yield Broken(
+            "rollout.sglang.gpus_per_engine",
+            f"engines of {ranks} GPUs behind {settings.parallel.world_size} trainer ranks would lie across nodes of "
+            f"{per_node}; use a number that divides both, such as {gcd(settings.parallel.world_size, per_node, ranks)}",
+            ("parallel.world_size", "rollout.ranks", "cluster.nodes"),
+        )
+
+
+def _broken_shared(settings: Settings) -> Iterator[Broken]:
     for name in ("tp", "pp", "cp"):
         if getattr(settings.parallel, name) > 1:
             message = "the sglang engine shares ranks with ep and dp only in this version; use 1"

@@ -38,6 +38,11 @@ def divisors(number: int) -> list[int]:
     return [candidate for candidate in range(1, number + 1) if number % candidate == 0]
 
 
+def nearest_multiple(value: int, unit: int) -> int:
+    """The multiple of `unit`, at least one, closest to `value`."""
+    return max(unit, round(value / unit) * unit)
+
+
 def one_of(choices: Iterable[object]) -> str:
     """`a, b or c`."""
     texts = [str(choice) for choice in choices]

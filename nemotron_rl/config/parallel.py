@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nemotron_rl.config.model import ParallelSettings
-from nemotron_rl.config.nearest import divisors, nearest_number, one_of
+from nemotron_rl.config.nearest import divisors, nearest_multiple, nearest_number, one_of
 from nemotron_rl.config.problem import Problem, raise_problems
 
 
@@ -132,7 +132,7 @@ def broken_world(parallel: ParallelSettings) -> Iterator[Broken]:
         yield Broken(
             "parallel.world_size",
             f"should be a multiple of tp x pp x cp = {parallel.tp} x {parallel.pp} x {parallel.cp} = {dense}; "
-            f"the nearest is {_nearest_multiple(world, dense)}",
+            f"the nearest is {nearest_multiple(world, dense)}",
             ("parallel.tp", "parallel.pp", "parallel.cp"),
         )
     expert = parallel.ep * parallel.etp * parallel.pp
@@ -149,7 +149,3 @@ def broken_world(parallel: ParallelSettings) -> Iterator[Broken]:
 
 def _kv_fits(n_kv_heads: int, tp: int) -> bool:
     return n_kv_heads % tp == 0 or tp % n_kv_heads == 0
-
-
-def _nearest_multiple(value: int, unit: int) -> int:
-    return max(unit, round(value / unit) * unit)

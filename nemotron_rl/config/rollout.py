@@ -43,7 +43,11 @@ class RolloutSettings(Frozen):
     """The engine and its samples."""
 
     engine: Literal["reference", "sglang"] = "reference"
-    """`reference` runs on CPU in the trainer's process; `sglang` on GPUs."""
+    """`reference` runs on CPU in a process of the job; `sglang` on GPUs."""
+    placement: Literal["shared", "separate"] = "shared"
+    """`shared`: engines are on the trainer's ranks. `separate`: on `ranks` more, which only generate."""
+    ranks: int = Field(0, ge=0)
+    """For `placement: separate`: ranks of the training job beyond `parallel.world_size`."""
     check_prefill: bool = False
     """Also compare the engine's log-probs while decoding with its own prefill of the same tokens: noise of the engine
     alone, which a difference between engine and trainer contains."""
@@ -53,3 +57,8 @@ class RolloutSettings(Frozen):
     """For `engine: sglang`."""
     sampling: SamplingSettings = SamplingSettings()
     """Sampling during training."""
+
+    @property
+    def ranks_per_engine(self) -> int:
+        """Ranks that hold one engine."""
+        return self.sglang.gpus_per_engine if self.engine == "sglang" else 1

@@ -6,10 +6,11 @@ A rule of ranks and nodes, which holds for conversions too, stands below `@rule_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import gcd
 
 from nemotron_rl.config.fields import flat
 from nemotron_rl.config.geometry import geometry_of
-from nemotron_rl.config.nearest import divisors, nearest_number
+from nemotron_rl.config.nearest import divisors, nearest_multiple, nearest_number
 from nemotron_rl.config.parallel import Broken, broken_parallel, broken_world
 from nemotron_rl.config.problem import Problem, raise_problems
 from nemotron_rl.config.settings import Settings
@@ -195,28 +196,46 @@ def generated_prompts_leave_some_to_train_on(settings: Settings) -> Iterator[Bro
         )
 
 
+@rule
+def separate_rollouts_have_ranks_for_whole_engines(settings: Settings) -> Iterator[Broken]:
+    ranks, unit = settings.rollout.ranks, settings.rollout.ranks_per_engine
+    if settings.rollout.placement == "shared":
+        if ranks:
+            message = "engines that share the trainer's ranks have none of their own; use 0, or placement = separate"
+            yield Broken("rollout.ranks", message, ("rollout.placement",))
+    elif not ranks or ranks % unit:
+        per_engine = f"a multiple of rollout.sglang.gpus_per_engine = {unit}" if unit > 1 else "at least 1"
+        yield Broken(
+            "rollout.ranks",
+            f"separate engines need ranks of their own, {per_engine}; the nearest is {nearest_multiple(ranks, unit)}",
+            ("rollout.placement", "rollout.engine", "rollout.sglang.gpus_per_engine"),
+        )
+
+
 @rule_of_every_job
 def ranks_spread_evenly_over_nodes(settings: Settings) -> Iterator[Broken]:
-    nodes, world = settings.cluster.nodes, settings.parallel.world_size
+    nodes, world, rollouts = settings.cluster.nodes, settings.parallel.world_size, settings.rollout.ranks
     if settings.cluster.kind == "local" and nodes > 1:
         yield Broken("cluster.nodes", "a local run has one node; use 1 or cluster.kind = slurm", ("cluster.kind",))
-    elif world % nodes:
+    elif world % nodes or rollouts % nodes:
+        both = f" and rollout.ranks = {rollouts}" if rollouts else ""
+        choice = nearest_number(nodes, divisors(gcd(world, rollouts)))
         yield Broken(
             "cluster.nodes",
-            f"should divide parallel.world_size = {world}; the nearest is {nearest_number(nodes, divisors(world))}",
-            ("parallel.world_size",),
+            f"should divide parallel.world_size = {world}{both}; the nearest is {choice}",
+            ("parallel.world_size", "rollout.ranks"),
         )
 
 
 @rule_of_every_job
 def every_cuda_rank_on_slurm_has_a_gpu(settings: Settings) -> Iterator[Broken]:
     cluster = settings.cluster
-    per_node = -(-settings.parallel.world_size // cluster.nodes)
+    per_node = -(-settings.train_ranks // cluster.nodes)
     if settings.model.backend == "cuda" and cluster.kind == "slurm" and cluster.gpus_per_node < per_node:
         yield Broken(
             "cluster.gpus_per_node",
             f"each of the {per_node} ranks of a node needs a GPU; use {per_node}",
-            ("cluster.nodes", "parallel.world_size", "model.backend", "cluster.kind"),
+            ("cluster.nodes", "parallel.world_size", "rollout.ranks", "model.backend", "cluster.kind"),
         )
 
 

@@ -50,6 +50,11 @@ class Settings(Frozen):
         return self.output_dir / self.run_id
 
     @property
+    def train_ranks(self) -> int:
+        """Ranks of the training job: those that train, and those that only generate."""
+        return self.parallel.world_size + self.rollout.ranks
+
+    @property
     def store_uri(self) -> str:
         """The store's address, the default resolved."""
         return self.store.uri or (self.output_dir.absolute() / "store").as_uri()

@@ -6,18 +6,23 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 
-from nemotron_rl.checkpoint.spelling import Pattern, read_pattern
+from nemotron_rl.checkpoint.spelling import read_pattern
 from nemotron_rl.checkpoint.tokenizer import ChatTokenizer
-from nemotron_rl.config.colocation import check_colocation
-from nemotron_rl.config.routing import check_expert_bias, replays_routes
+from nemotron_rl.config.routing import check_expert_bias
 from nemotron_rl.data.prompts import Prompt, load_prompts
+from nemotron_rl.jobs.engines import engine_of_this_rank, routes_wanted
 from nemotron_rl.jobs.requests import TrainRequest
+from nemotron_rl.megatron import process
 from nemotron_rl.megatron.model import build_model
 from nemotron_rl.megatron.trainer import Trainer
 from nemotron_rl.reward.registry import reward_function
 from nemotron_rl.rollout.collect import Collector
+from nemotron_rl.rollout.distant.bridge import Bridge
+from nemotron_rl.rollout.distant.client import DistantEngine
 from nemotron_rl.rollout.engine import Engine
 from nemotron_rl.rollout.reference.engine import ReferenceEngine
+from nemotron_rl.sync.checksums import DeviceChecksums, HostChecksums
+from nemotron_rl.sync.distant import DistantSync
 from nemotron_rl.sync.push import CopyingSync
 from nemotron_rl.sync.weight_sync import WeightSync
 
@@ -27,37 +32,25 @@ def training_prompts(request: TrainRequest) -> list[Prompt]:
     return load_prompts(request.prompts)
 
 
-def routes_wanted(request: TrainRequest) -> bool:
-    """Whether the engine is asked for each token's experts; SettingsError when it must be and cannot."""
-    return replays_routes(request.settings, _pattern(request).main.count("E"))
-
-
-def _pattern(request: TrainRequest) -> Pattern:
-    return read_pattern(json.loads((request.start / "config.json").read_text()))
-
-
-def open_engine(request: TrainRequest) -> Engine:
-    """The rollout engine, without weights.
+def open_engine(request: TrainRequest, bridge: Bridge | None) -> Engine:
+    """The rollout engine, without weights: this rank's own, or those at the other end of the bridge.
 
     Raises:
         SettingsError: when the engine cannot share ranks with a trainer that is split like this.
     """
-    stop_tokens = ChatTokenizer.from_folder(request.start).eos_token_ids
-    rollout = request.settings.rollout
-    if rollout.engine == "reference":
-        return ReferenceEngine.from_folder(request.start, stop_tokens)
-    from nemotron_rl.rollout.sglang.engine import SglangEngine
-
-    check_colocation(request.settings)
-    return SglangEngine.beside_trainer(
-        request.start, stop_tokens, rollout.sglang, seed=request.settings.seed, routes=routes_wanted(request)
-    )
+    if bridge is None:
+        return engine_of_this_rank(request)
+    kind = request.settings.rollout.engine
+    return DistantEngine(bridge, kind, process.dp_rank(), process.dp_size(), once=process.from_replica_leader)
 
 
 def connect(trainer: Trainer, engine: Engine) -> WeightSync:
     """The way in which this engine gets this trainer's weights."""
     if isinstance(engine, ReferenceEngine):
         return CopyingSync(trainer.weights, engine)
+    if isinstance(engine, DistantEngine):
+        checksums = HostChecksums if engine.kind == "reference" else DeviceChecksums
+        return DistantSync(trainer.weights, engine.bridge, process.from_first_rank, checksums)
     from nemotron_rl.rollout.sglang.engine import SglangEngine
     from nemotron_rl.sync.colocated import ColocatedSync
 
@@ -69,7 +62,7 @@ def connect(trainer: Trainer, engine: Engine) -> WeightSync:
 @contextlib.contextmanager
 def engine_asleep(engine: Engine, sync: WeightSync, version: int) -> Iterator[None]:
     """Gives the block the memory of an engine that sleeps for it, which gets its weights again afterwards."""
-    if isinstance(engine, ReferenceEngine):
+    if isinstance(engine, ReferenceEngine | DistantEngine):
         yield
         return
     engine.sleep()
@@ -84,7 +77,8 @@ def build_trainer(request: TrainRequest) -> Trainer:
     Raises:
         SettingsError: when the expert bias is to be updated and there is none.
     """
-    settings, pattern = request.settings, _pattern(request)
+    settings = request.settings
+    pattern = read_pattern(json.loads((request.start / "config.json").read_text()))
     check_expert_bias(settings, pattern.main, pattern.mtp)
     model = build_model(
         request.start,

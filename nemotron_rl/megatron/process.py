@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from torch.distributed.distributed_c10d import Store
 
 from nemotron_rl.config.model import ModelSettings, ParallelSettings
 from nemotron_rl.errors import InputError, NemotronRLError
@@ -19,8 +20,12 @@ from nemotron_rl.megatron.micro_batch import SequenceGrid
 
 
 @contextlib.contextmanager
-def model_parallel(model: ModelSettings, parallel: ParallelSettings, seed: int) -> Iterator[None]:
+def model_parallel(
+    model: ModelSettings, parallel: ParallelSettings, seed: int, side: tuple[Store, int, int] | None = None
+) -> Iterator[None]:
     """Join the process group that torchrun describes, split it, and leave it in the end.
+
+    With `side`, the store, rank and size of a group of some of its ranks only, join that one.
 
     Raises:
         InputError: when torchrun started another number of ranks than the settings say.
@@ -28,7 +33,8 @@ def model_parallel(model: ModelSettings, parallel: ParallelSettings, seed: int) 
     torch.set_num_threads(model.threads)
     if model.backend == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("gloo" if model.backend == "cpu" else "nccl")
+    store, rank, size = side or (None, -1, -1)  # torch's words for: as the environment says
+    dist.init_process_group("gloo" if model.backend == "cpu" else "nccl", store=store, rank=rank, world_size=size)
     try:
         if dist.get_world_size() != parallel.world_size:
             raise InputError(f"parallel.world_size is {parallel.world_size}, but {dist.get_world_size()} ranks run")

@@ -50,6 +50,30 @@ def test_torchruns_root_cause_decides_between_two_real_errors() -> None:
     assert explain(log).startswith("rank 0: ValueError: boom")
 
 
+def test_a_rank_that_was_killed_is_named_and_not_those_that_miss_it() -> None:
+    log = dedent("""\
+        [rank1]: Traceback (most recent call last):
+        [rank1]:   File "/x/bridge.py", line 6, in receive
+        [rank1]: RuntimeError: [/p/gloo/pair.cc:547] Connection closed by peer [127.0.0.1]:19843
+        Failures:
+        [1]:
+          rank      : 0 (local_rank: 0)
+          exitcode  : -15 (pid: 14590)
+          traceback : Signal 15 (SIGTERM) received by PID 14590
+        [2]:
+          rank      : 2 (local_rank: 2)
+          exitcode  : -9 (pid: 14592)
+          traceback : Signal 9 (SIGKILL) received by PID 14592
+        ----------------------------
+        Root Cause (first observed failure):
+        [0]:
+          rank      : 1 (local_rank: 1)
+          exitcode  : 1 (pid: 14591)
+        """)
+    assert explain(log) == "rank 2 was ended by signal 9 (SIGKILL)"
+    assert explain(log.replace("Connection closed by peer", "wrong shape")).startswith("rank 1: RuntimeError")
+
+
 def test_interleaved_ranks_are_kept_apart() -> None:
     log = dedent("""\
         [rank0]: Traceback (most recent call last):

@@ -58,6 +58,10 @@ BROKEN = {
     "resume_names_a_checkpoint": ({"train.resume": "latest"}, "should be auto, none, a step number"),
     "prompt_files_come_in_pairs": ({"data.train_file": "a.jsonl"}, "is needed with data.train_file"),
     "generated_prompts_leave_some_to_train_on": ({"data.eval_prompts": 550}, "hold out at most 549"),
+    "separate_rollouts_have_ranks_for_whole_engines": (
+        {"rollout.placement": "separate"},
+        "separate engines need ranks of their own, at least 1; the nearest is 1",
+    ),
     "ranks_spread_evenly_over_nodes": (
         {"parallel.world_size": 4, "cluster.nodes": 3, "cluster.kind": "slurm"},
         "should divide parallel.world_size = 4; the nearest is 2",
@@ -90,6 +94,27 @@ def test_every_rule_can_break_and_says_what_to_do(rule):
     with pytest.raises(SettingsError) as caught:
         load_settings("tiny", overrides=overrides, environ={})
     assert expected in str(caught.value)
+
+
+SEPARATE = {"rollout.placement": "separate", "rollout.ranks": 3}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({"rollout.ranks": 1}, "have none of their own; use 0, or placement = separate"),
+        (CUDA | SEPARATE | {"rollout.sglang.gpus_per_engine": 2}, "a multiple of rollout.sglang.gpus_per_engine = 2"),
+        (
+            SLURM | SEPARATE | {"parallel.world_size": 2, "cluster.nodes": 2},
+            "divide parallel.world_size = 2 and rollout.ranks = 3; the nearest is 1",
+        ),
+        (CUDA | SLURM | SEPARATE | {"cluster.gpus_per_node": 3}, "each of the 4 ranks of a node needs a GPU; use 4"),
+    ],
+)
+def test_ranks_of_rollouts_are_counted_with_those_of_trainers(overrides, expected):
+    with pytest.raises(SettingsError) as caught:
+        load_settings("tiny", overrides=overrides, environ={})
+    assert expected in " ".join(str(caught.value).split())
 
 
 def test_valid_settings_break_no_rule():

@@ -61,6 +61,8 @@ class Setup:
     steps: int
     changes: Mapping[str, object] = field(default_factory=dict)
     """Settings other than `OVERRIDES`."""
+    ranks: int = 2
+    """Of the job."""
 
     def request(self, run_id: str, **overrides: object) -> Path:
         """The request file of a new run."""
@@ -81,7 +83,7 @@ class Setup:
 
     def run_alone(self, ranks: Ranks) -> Path:
         """A run that nobody disturbs; its folder."""
-        ranks.run(self.request("alone"), 2, self.work / "alone.log")
+        ranks.run(self.request("alone"), self.ranks, self.work / "alone.log")
         return self.work / "alone"
 
 
@@ -99,13 +101,13 @@ def prepare(work: Path, ranks: Ranks, steps: int, changes: Mapping[str, object] 
 def killed_and_resumed(setup: Setup, ranks: Ranks, run_id: str, point: Point) -> tuple[Path, int]:
     """A run that was killed at the point and then ran to its end; its folder, and the step that it resumed after."""
     request, run, log = setup.request(run_id), setup.work / run_id, setup.work / f"{run_id}.log"
-    pids = ranks.start(request, 2, log)
+    pids = ranks.start(request, setup.ranks, log)
     reached = until(_moment(run, point), pids)
     assert reached, f"the run ended before {point}: {log.read_text()[-2000:]}"
     time.sleep(point.delay_s if point.phase != "save" else 0)
     ranks.kill(pids, [pids[victim] for victim in point.victims])
     resumed = max(StepStore(run / "checkpoints").complete(), default=0)
-    ranks.run(request, 2, log)
+    ranks.run(request, setup.ranks, log)
     return run, resumed
 
 

@@ -34,6 +34,8 @@ FREE = (
     "data.eval_prompts",
     "model.backend",
     "model.threads",
+    "rollout.placement",
+    "rollout.ranks",
     "train.micro_batch_size",
     "train.checkpoint",
     "train.resume",
