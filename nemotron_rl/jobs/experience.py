@@ -101,7 +101,7 @@ def engine_metrics(engine: Engine, samples: Sequence[Sample]) -> dict[str, float
     """How far the engine's log-probs while decoding are from its own prefill of the same tokens, over all ranks."""
     scores = engine.score([(*s.sequence.prompt, *s.sequence.response) for s in samples])
     differences = [
-        torch.tensor(s.sequence.response_logprobs) - score[len(s.sequence.prompt) - 1 :]
+        score[len(s.sequence.prompt) - 1 :] - torch.tensor(s.sequence.response_logprobs)
         for s, score in zip(samples, scores, strict=True)
     ]
     named = agreement(torch.cat(process.gathered_over_dp([torch.cat(differences)])))

@@ -62,3 +62,18 @@ def test_agreement_reports_the_largest_and_the_99th_percentile() -> None:
     assert figures["logprob/abs_diff_max"] == pytest.approx(0.9)
     assert figures["logprob/abs_diff_p99"] == 0.0
     assert figures["logprob/abs_diff_mean"] == pytest.approx(1.7 / 1000)
+
+
+def test_agreement_in_ratios_is_what_the_two_distributions_say() -> None:
+    sampled = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    scored = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    tokens = torch.tensor([0] * 6 + [1] * 3 + [2])  # as often as they are sampled
+    figures = agreement((scored / sampled).log()[tokens])
+    assert figures["logprob/ratio_max"] == pytest.approx(2)
+    assert figures["logprob/ratio_min"] == pytest.approx(5 / 6)
+    assert figures["logprob/ratio_mean"] == pytest.approx(1)
+    assert figures["logprob/kl"] == pytest.approx(float((sampled * (sampled / scored).log()).sum()))
+
+
+def test_agreement_takes_more_tokens_than_torch_has_quantiles_for() -> None:
+    assert agreement(torch.ones(2**24 + 1))["logprob/abs_diff_p99"] == 1
