@@ -2,17 +2,21 @@
 
     python -m benchmarks.train_gpu [--num-experts 32] [--vocab-size 16384]
 
-Both have the same weights, documents and loss, in bf16, without the MTP head, which transformers does not have. Each
-has the micro-batches that fit: where transformers finds no Mamba kernels, its torch path needs gigabytes per document.
-Ours keeps fp32 masters and moments; the reference is updated by torch's fused AdamW in bf16.
+Both have the same weights, documents and loss, in bf16, without the MTP head, which transformers does not have, and
+each the micro-batches that fit. The reference has Mamba kernels and grouped expert products, where mamba-ssm and
+causal-conv1d are installed; its torch path needs gigabytes per document. Ours keeps fp32 masters and moments; the
+reference is updated by torch's fused AdamW in bf16.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +33,7 @@ from nemotron_rl.megatron import backend
 
 LAYERS = (0, 1, 7, 8)
 DOCUMENTS, LENGTH, PROMPT = 16, 512, 64
-OUR_MICRO, THEIR_MICRO = 8, 1
+OUR_MICRO, THEIR_MICRO, THEIR_MICRO_WITHOUT_KERNELS = 8, 8, 1
 QUICK = {"hidden_size": 1024, "moe_latent_size": 256, "moe_intermediate_size": 512}
 KINDS = (
     ("grouped products", ("group", "Group")),
@@ -82,11 +86,13 @@ def measure(start: Path) -> tuple[dict[str, common.Figure], dict[str, common.Goa
     with process.model_parallel(model, ParallelSettings(), seed=0):
         batch = made_up_batch(start)
         ours, forward = our_update(start, model, batch)
-        theirs = their_update(start, batch)
-        losses = ours(), theirs()
+        losses = [first(ours, "ours")]
+        kernels = import_mamba_kernels()
+        theirs = their_update(start, batch, THEIR_MICRO if kernels else THEIR_MICRO_WITHOUT_KERNELS)
+        losses.append(first(theirs, f"transformers {'with' if kernels else 'without'} Mamba kernels"))
         pair = common.alternate(synchronized(ours), synchronized(theirs), rounds=5)
         forward_s = [synchronized(forward)() for _ in range(3)]
-        where = where_the_time_goes(ours)
+        where = {"ours": where_the_time_goes(ours), "transformers": where_the_time_goes(theirs)}
         peak = torch.cuda.max_memory_allocated() / 2**30
     tokens = DOCUMENTS * LENGTH
     flops = 6 * active_parameters(start) * tokens
@@ -101,7 +107,12 @@ def measure(start: Path) -> tuple[dict[str, common.Figure], dict[str, common.Goa
         "both models, peak memory": common.figure([peak], "GiB"),
         "loss, ours": common.figure([losses[0]], "nat"),
         "loss, transformers": common.figure([losses[1]], "nat"),
-        **{f"device time of one update: {kind}": common.figure([seconds], "s") for kind, seconds in where.items()},
+        "transformers has Mamba kernels": common.figure([kernels], "1"),
+        **{
+            f"device time of one update, {whose}: {kind}": common.figure([seconds], "s")
+            for whose, kinds in where.items()
+            for kind, seconds in kinds.items()
+        },
     }
     return figures, {"tokens per second against transformers": common.at_least(1 / pair.ratio, 1.5)}
 
@@ -137,14 +148,31 @@ def our_update(start: Path, model: ModelSettings, batch: Any) -> tuple[Callable[
     return update, lambda: trainer.logprobs(batch)
 
 
-def their_update(start: Path, batch: Any) -> Callable[[], float]:
+def import_mamba_kernels() -> bool:
+    """Whether transformers finds Mamba kernels: it looks for attributes, which modules have once they are imported."""
+    if any(importlib.util.find_spec(name) is None for name in ("mamba_ssm", "causal_conv1d")):
+        return False
+    for module in ("selective_state_update", "ssd_combined"):
+        importlib.import_module(f"mamba_ssm.ops.triton.{module}")
+    return True
+
+
+def first(update: Callable[[], float], whose: str) -> float:
+    """The loss of the first update, which compiles kernels."""
+    began = time.perf_counter()
+    loss = update()
+    print(f"first update, {whose}: loss {loss:.4f}, {time.perf_counter() - began:.1f} s", flush=True)
+    return loss
+
+
+def their_update(start: Path, batch: Any, micro_batch: int) -> Callable[[], float]:
     """One update by transformers that returns its loss: REINFORCE, as ours."""
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.bfloat16).cuda().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-    micro_batches = [replace(one) for one in batch.micro_batches(THEIR_MICRO)]
+    micro_batches = [replace(one) for one in batch.micro_batches(micro_batch)]
     count = float(batch.mask_BL.sum())
 
     def update() -> float:
